@@ -1,0 +1,77 @@
+"""Where things live on disk, and how files are written so that nothing half-written looks whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def root() -> Path:
+    """Return the working folder: ``PHOEBI_HOME``, else the nearest parent that holds ``_toc.yml``, else the current one.
+
+    Notebooks run from several folders (papermill, nbval, JupyterLab), so paths must not depend on the current one.
+    """
+    if os.environ.get("PHOEBI_HOME"):
+        return Path(os.environ["PHOEBI_HOME"]).resolve()
+    here = Path.cwd().resolve()
+    for folder in (here, *here.parents):
+        if (folder / "_toc.yml").is_file() and (folder / "notebooks").is_dir():
+            return folder
+    return here
+
+
+def _folder(variable: str, default: str) -> Path:
+    value = os.environ.get(variable)
+    return Path(value).resolve() if value else root() / default
+
+
+def data_dir() -> Path:
+    """Return the folder of images: ``PHOEBI_DATA`` or ``<root>/data``."""
+    return _folder("PHOEBI_DATA", "data")
+
+
+def pools_dir() -> Path:
+    """Return the folder of feature pools: ``PHOEBI_POOLS`` or ``<root>/pools``."""
+    return _folder("PHOEBI_POOLS", "pools")
+
+
+def results_dir() -> Path:
+    """Return the folder of result rows and tables: ``PHOEBI_RESULTS`` or ``<root>/results``."""
+    return _folder("PHOEBI_RESULTS", "results")
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` on success, delete it on error.
+
+    The temporary name keeps the suffix, so that writers which choose a format by suffix still work.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes the file private to its owner; give it the permissions an ordinary open() would have given
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def file_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def text_sha256(text: str) -> str:
+    """Return the SHA-256 of a text's UTF-8 bytes, as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
