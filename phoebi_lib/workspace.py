@@ -10,18 +10,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def root() -> Path:
-    """Return the working folder: ``PHOEBI_HOME``, else the nearest parent that holds ``_toc.yml``, else the current one.
+def project() -> Path:
+    """Return the folder of the sources: ``PHOEBI_PROJECT``, else the nearest parent that holds ``_toc.yml``.
 
-    Notebooks run from several folders (papermill, nbval, JupyterLab), so paths must not depend on the current one.
+    Outside a checkout it is the folder above the package, which an editable install shares with the sources.
     """
-    if os.environ.get("PHOEBI_HOME"):
-        return Path(os.environ["PHOEBI_HOME"]).resolve()
+    if os.environ.get("PHOEBI_PROJECT"):
+        return Path(os.environ["PHOEBI_PROJECT"]).resolve()
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
         if (folder / "_toc.yml").is_file() and (folder / "notebooks").is_dir():
             return folder
-    return here
+    return Path(__file__).resolve().parent.parent
+
+
+def root() -> Path:
+    """Return the working folder, where images, pools and results go: ``PHOEBI_HOME``, else :func:`project`.
+
+    Notebooks run from several folders (papermill, nbval, JupyterLab), so paths must not depend on the current one.
+    """
+    value = os.environ.get("PHOEBI_HOME")
+    return Path(value).resolve() if value else project()
 
 
 def _folder(variable: str, default: str) -> Path:

@@ -1,0 +1,51 @@
+# make book   the rendered book, from nothing: environment, images, features, notebooks, pages
+# make test   every test, in build/test; neither disturbs the other's products
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+BIN := $(abspath $(VENV))/bin
+STAMP := $(VENV)/.installed
+TEST := $(abspath build/test)
+# the smoke pipeline lives in a folder of its own; kernels inherit these
+TESTENV := PHOEBI_HOME=$(TEST) PHOEBI_QUIET=1
+
+.PHONY: book test lint unit smoke nbval site rehearsal clean
+
+$(STAMP): requirements.txt constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+book: $(STAMP)
+	$(BIN)/phoebi data simulate sim:default
+	$(BIN)/phoebi embed sim:default
+	$(BIN)/phoebi run --profile default --out book/executed --jobs $(JOBS)
+	$(BIN)/phoebi book
+
+test: lint unit smoke nbval site rehearsal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest tests/test_*.py -q -n 2 --durations=10
+
+smoke: $(STAMP)
+	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke
+	$(TESTENV) $(BIN)/phoebi embed sim:smoke
+	$(TESTENV) $(BIN)/phoebi run --profile smoke --out build/test/site/book/executed --jobs $(JOBS)
+
+nbval: smoke
+	rm -rf build/test/nbval
+	$(TESTENV) PHOEBI_RESULTS=$(TEST)/nbval $(BIN)/python -m pytest -p tests.nbval_hooks --nbval-lax -q -n 2 --dist loadfile \
+	    --nbval-kernel-startup-timeout 120 build/test/site/book/executed
+
+site: smoke
+	$(TESTENV) $(BIN)/python -m pytest tests/site -q
+
+rehearsal: smoke
+	$(TESTENV) $(BIN)/python -m pytest tests/rehearsal -q
+
+clean:
+	rm -rf build _build book/executed results

@@ -1,0 +1,166 @@
+"""The command line: phoebi data | embed | run | export | book | encoders."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from phoebi_lib import __version__, workspace
+
+
+class _Friendly(click.Group):
+    """A group whose commands end in one clear line, not a traceback, where the fault is in what was asked."""
+
+    def invoke(self, context: click.Context):
+        try:
+            return super().invoke(context)
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            if context.params.get("debug"):
+                raise
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Friendly)
+@click.version_option(__version__, prog_name="phoebi")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """PHOEBI, the executable paper: images, features, notebooks and the book."""
+
+
+@main.group(cls=_Friendly)
+def data() -> None:
+    """Make and check data sets."""
+
+
+@data.command()
+@click.argument("name", default="sim:smoke")
+def simulate(name: str) -> None:
+    """Simulate the stand-in micrographs NAME (sim:smoke, sim:default; ":shared" for the shared-session world).
+
+    Images that are there already are kept: a stopped run goes on where it was.
+    """
+    from phoebi_lib.datasets import open_dataset
+
+    if not name.startswith("sim:"):
+        raise click.BadParameter(f"{name!r} is not simulated; expected sim:smoke or sim:default", param_hint="NAME")
+    dataset = open_dataset(name)
+    click.echo(f"{name}: {len(dataset)} images in {dataset.images}")
+
+
+@data.command()
+@click.argument("name")
+def verify(name: str) -> None:
+    """Open every image of the data set NAME (sim:..., phoebi6, phoebi4 or a folder) and say what is wrong."""
+    from phoebi_lib.datasets import open_dataset
+
+    dataset = open_dataset(name)
+    problems = dataset.verify()
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        raise click.ClickException(f"{name}: {len(problems)} of {len(dataset)} images are not usable")
+    click.echo(f"{name}: {len(dataset)} images are readable")
+
+
+@data.command()
+def rehearse() -> None:
+    """Make the rehearsal: a small copy of the published layout and a hub cache of stand-in weights."""
+    from phoebi_lib.rehearsal import prepare
+
+    images, hub = prepare()
+    click.echo(f"images: {images}\nexport HF_HUB_CACHE={hub}")
+
+
+@main.command()
+@click.argument("dataset")
+@click.option("--encoder", default="efficientnet_lite0", show_default=True, help="See `phoebi encoders`.")
+@click.option("--weights", type=click.Path(path_type=Path), help="A weights file or folder.")
+@click.option("--grid", default=4, show_default=True, help="Tiles per side of a frame.")
+@click.option("--compat", type=click.Choice(["corrected", "reference"]), default="corrected", show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="A torch device, such as cuda.")
+def embed(dataset: str, encoder: str, weights: Path | None, grid: int, compat: str, device: str) -> None:
+    """Fill the feature pool of DATASET: sim:smoke, sim:default, phoebi6, phoebi4 or a folder of pictures.
+
+    A stopped run goes on where it was; a finished pool is kept.
+    """
+    from phoebi_lib.compat import choice
+    from phoebi_lib.datasets import open_dataset
+    from phoebi_lib.encoders import load_encoder
+    from phoebi_lib.features import embed as fill
+    from phoebi_lib.frontend import FrontEnd
+
+    front_end = FrontEnd(grid=grid, padding=choice("illumination", compat))
+    pool = fill(open_dataset(dataset), load_encoder(encoder, weights=weights, device=device), front_end)
+    images, tiles, width = pool.raw.shape
+    click.echo(f"{dataset}: {images} images x {tiles} tiles x {width} features in pool {pool.key[:16]}")
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--profile", default="smoke", show_default=True, help="smoke, default, rehearsal or paper.")
+@click.option("-p", "assignments", multiple=True, metavar="NAME=VALUE[,VALUE...]",
+              help="Set a parameter; several values make a sweep, several -p their product.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the executed copies [results/runs/PROFILE].")
+@click.option("--jobs", default=1, show_default=True, help="Notebooks at once.")
+@click.option("--timeout", default=3600, show_default=True, help="Seconds a cell may take.")
+@click.option("--force", is_flag=True, help="Run even what is fresh.")
+@click.option("--list", "listing", is_flag=True, help="Show the notebooks, their parameters and defaults; run nothing.")
+def run(names, profile, assignments, out, jobs, timeout, force, listing) -> None:
+    """Execute the notebooks NAMES (all without NAMES) from their sources through papermill.
+
+    Parameters are strict: an unknown name or a value of the wrong type is refused before any kernel starts. Copies
+    whose inputs have not changed are not run again, so a stopped sweep goes on where it was.
+    """
+    from phoebi_lib import parameters, results, runner
+
+    if listing:
+        for name, source in runner.sources().items():
+            click.echo(name)
+            for key, value in parameters.defaults(source).items():
+                click.echo(f"    {key} = {value!r} ({type(value).__name__})")
+        return
+    planned = runner.plan(list(names), profile, list(assignments), out, timeout)
+    try:
+        runner.run(planned, jobs, force)
+    finally:
+        table = results.collect(workspace.results_dir())
+        if table is not None:
+            click.echo(f"results table: {table}", err=True)
+    if out is not None:
+        results.copy_tables(workspace.results_dir(), out)
+
+
+@main.command()
+@click.argument("out", type=click.Path(path_type=Path))
+def export(out: Path) -> None:
+    """Write the notebooks as .ipynb files into OUT, for stock papermill or a notebook server."""
+    from phoebi_lib import runner
+
+    for path in runner.export(out):
+        click.echo(path)
+
+
+@main.command()
+@click.option("--folder", type=click.Path(path_type=Path), help="Where _config.yml, _toc.yml and book/ are.")
+def book(folder: Path | None) -> None:
+    """Build the book from the executed notebooks, warnings as errors, and check each page."""
+    from phoebi_lib.book import build
+
+    click.echo(f"the book is {build(folder or workspace.project()) / 'index.html'}")
+
+
+@main.command()
+def encoders() -> None:
+    """List the encoders: identifier, input size, feature width, parameters, licence."""
+    from phoebi_lib.encoder_records import list_encoders
+
+    for record in list_encoders():
+        gate = " (gated)" if record.gated else ""
+        click.echo(f"{record.name:42s} {record.title:24s} {record.size:4d} px  D = {record.dim:5d}  "
+                   f"{record.params_m:8.1f} M  {record.licence}{gate}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

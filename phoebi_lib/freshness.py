@@ -1,0 +1,66 @@
+"""Is an executed notebook still what its inputs would give? Hashes of source, library, pins, data and parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from phoebi_lib import workspace
+
+LIBRARY_SUFFIXES = {".py", ".yaml", ".csv"}
+PINS = ("requirements.txt", "constraints.txt")
+
+
+def _digest(files: list[Path], base: Path) -> str:
+    lines = [f"{file.relative_to(base).as_posix()} {workspace.file_sha256(file)}" for file in sorted(files)]
+    return workspace.text_sha256("\n".join(lines))
+
+
+def library_digest() -> str:
+    """Return one hash over every source, parameter and data file of the installed ``phoebi_lib``."""
+    package = Path(__file__).resolve().parent
+    return _digest([p for p in package.rglob("*") if p.suffix in LIBRARY_SUFFIXES and p.is_file()], package)
+
+
+def pins_digest() -> str:
+    """Return one hash over the pinned versions that the project names."""
+    base = workspace.project()
+    return _digest([base / name for name in PINS if (base / name).is_file()], base)
+
+
+def data_digest(dataset: str | None) -> str:
+    """Return one hash over the bytes of every image of ``dataset``, or "" for a notebook that reads none.
+
+    A file's hash is remembered beside the data by size and modification time, so that only changed files are read.
+    """
+    if not dataset:
+        return ""
+    from phoebi_lib.datasets import open_dataset
+    from phoebi_lib.features import content_hashes
+
+    opened = open_dataset(dataset)
+    lines = [f"{path} {sha}" for path, sha in zip(opened.manifest["path"], content_hashes(opened), strict=True)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def inputs(source: Path, parameters: dict[str, Any], dataset: str | None) -> dict[str, str]:
+    """Return the hash of each input of a run, by name: source, library, pins, data, parameters."""
+    return {
+        "source": workspace.file_sha256(source),
+        "library": library_digest(),
+        "pins": pins_digest(),
+        "data": data_digest(dataset),
+        "parameters": workspace.text_sha256(json.dumps(parameters, sort_keys=True)),
+    }
+
+
+def stale(executed: Path, now: dict[str, str]) -> list[str]:
+    """Return the names of the inputs that changed since ``executed`` was made; ["missing"] if there is no such copy."""
+    if not executed.is_file():
+        return ["missing"]
+    then = nbformat.read(executed, as_version=4).metadata.get("phoebi", {}).get("inputs", {})
+    return [name for name, value in now.items() if then.get(name) != value]

@@ -1,0 +1,58 @@
+"""A small copy of the published layout with stand-in weights: the paper's path, walked without data or network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from phoebi_lib import workspace
+from phoebi_lib.catalogue import COMBINATIONS
+
+IMAGES_PER_COMBINATION = 9
+ENCODER = "vit_small_patch14_dinov2.lvd142m"
+# the four-class subset spells its folders with one letter a species (protocol of the released four-class manifest)
+FOUR_CLASS = {"bs": "b", "fj": "f", "ka": "k", "pf": "p"}
+
+
+def make_images(smoke: Path, target: Path) -> Path:
+    """Lay out the first nine smoke images of each combination as the published export does; return ``target``.
+
+    ``target`` then holds images/, images_4class/ and the four published manifests. An existing complete copy is kept.
+    Three consecutive images count as crops of one frame there, as in the published numbering.
+    """
+    from phoebi_lib.datasets import write_manifests
+
+    if (target / "dataset.json").is_file():
+        return target
+    partial = target.with_name(f".{target.name}-partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for combination in COMBINATIONS:
+        codes = combination.split("_")
+        folders = [partial / "images" / combination]
+        if set(codes) <= set(FOUR_CLASS):
+            folders.append(partial / "images_4class" / "_".join(FOUR_CLASS[code] for code in codes))
+        for folder in folders:
+            folder.mkdir(parents=True)
+            for number in range(1, IMAGES_PER_COMBINATION + 1):
+                shutil.copyfile(smoke / "images" / combination / f"{number:05d}.jpg", folder / f"{number:05d}.jpg")
+    facts = json.loads((smoke / "dataset.json").read_text())
+    facts.update(name="sim:rehearsal", crops_per_frame=3)
+    (partial / "dataset.json").write_text(json.dumps(facts, indent=1))
+    write_manifests(partial)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target
+
+
+def prepare() -> tuple[Path, Path]:
+    """Make the rehearsal's images and its hub cache of stand-in weights; return both folders."""
+    from phoebi_lib.datasets import open_dataset
+    from phoebi_lib.encoders import write_stand_in
+
+    open_dataset("sim:smoke")
+    images = make_images(workspace.data_dir() / "sim-smoke", workspace.data_dir() / "sim-rehearsal")
+    hub = workspace.data_dir() / "rehearsal-hub"
+    if not any(hub.rglob("*.safetensors")):
+        write_stand_in(ENCODER, hub)
+    return images, hub

@@ -1,0 +1,63 @@
+"""The sources of the notebooks keep the shape that the runner, the book and nbval rely on."""
+
+import ast
+import re
+
+import pytest
+
+from phoebi_lib import parameters, runner, workspace
+
+SOURCES = list(runner.sources().items())
+PACKAGES = {
+    "jupyter-book": "jupyter_book", "jupytext": "jupytext", "papermill": "papermill", "torch": "torch", "timm": "timm",
+    "numpy": "numpy", "pandas": "pandas", "seaborn": "seaborn", "scikit-learn": "sklearn", "ipywidgets": "ipywidgets",
+}  # fmt: skip
+
+
+def code_cells(source):
+    return [cell for cell in parameters.read_notebook(source).cells if cell.cell_type == "code"]
+
+
+def test_there_are_notebooks():
+    assert len(SOURCES) >= 7
+
+
+@pytest.mark.parametrize(("name", "source"), SOURCES)
+def test_shape(name, source):
+    notebook = parameters.read_notebook(source)
+    assert notebook.metadata["kernelspec"]["name"] == "python3"
+    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
+    values = parameters.defaults(source)
+    assert values["profile"] == "smoke"
+    smoke = parameters.profile_values("smoke")
+    assert all(values[key] == smoke[key] for key in values.keys() & smoke.keys()), "defaults are the smoke profile's"
+    checked = [cell for cell in code_cells(source) if "nbval-check-output" in cell.metadata.get("tags", [])]
+    assert len(checked) >= 2, "at least two cells with headline numbers are compared by nbval"
+    assert "run.banner()" in "".join(cell.source for cell in code_cells(source)[:2]), "the check cell shows the banner"
+
+
+@pytest.mark.parametrize(("name", "source"), SOURCES)
+def test_cells_are_short_and_plain(name, source):
+    for cell in code_cells(source):
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        assert len(lines) <= 30, f"a cell of {len(lines)} lines: {lines[0]}"
+        ast.parse(re.sub(r"^%.*$", "", cell.source, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(("name", "source"), SOURCES)
+def test_figures_have_caption_name_and_alternative_text(name, source):
+    for cell in code_cells(source):
+        meta = cell.metadata.get("mystnb", {})
+        if "figure" in meta:
+            assert meta["figure"].get("caption") and meta["figure"].get("name"), cell.source
+            assert len(meta.get("image", {}).get("alt", "")) > 20, cell.source
+
+
+def test_every_package_of_the_owners_list_is_pinned_and_used():
+    lines = (workspace.project() / "requirements.txt").read_text().splitlines()
+    assert set(PACKAGES) <= {line.split("==")[0].lower() for line in lines}
+    files = [*(workspace.project() / "phoebi_lib").rglob("*.py"), *(source for _, source in SOURCES)]
+    text = "\n".join(path.read_text() for path in files)
+    for package, module in PACKAGES.items():
+        used = rf"^ *(import|from) {module}\b|\"{module}\."
+        assert re.search(used, text, re.MULTILINE), f"{package} is pinned but used nowhere"

@@ -1,0 +1,122 @@
+"""Running a notebook: results in place, faults shown, nothing half-written, fresh copies left alone."""
+
+import nbformat
+import pytest
+
+from phoebi_lib import freshness, parameters, runner, workspace
+
+HEAD = """---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  name: python3
+  display_name: Python 3
+  language: python
+---
+
+# Title
+
+"""
+CELL = "```{{code-cell}} ipython3\n:tags: [{tags}]\n\n{code}\n```\n\n"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of one small notebook."""
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "smoke.yaml").write_text("encoder: none\n")
+    (tmp_path / "requirements.txt").write_text("numpy==1\n")
+    monkeypatch.setenv("PHOEBI_PROJECT", str(tmp_path))
+    monkeypatch.setenv("PHOEBI_HOME", str(tmp_path))
+    write(tmp_path, "print(profile, seed)")
+    return tmp_path
+
+
+def write(folder, code):
+    body = CELL.format(tags="parameters", code='profile = "smoke"\nseed = 1') + CELL.format(tags="", code=code)
+    (folder / "notebooks" / "small.md").write_text(HEAD + body)
+
+
+def printed(path):
+    cells = nbformat.read(path, as_version=4).cells
+    return "".join(o.get("text", "") for cell in cells for o in cell.get("outputs", []))
+
+
+def test_a_sweep_runs_once_and_resumes(project, capsys):
+    jobs = runner.plan(["small"], "smoke", ["seed=3,4"], project / "out")
+    assert [job.executed.name for job in jobs] == ["small--seed-3.ipynb", "small--seed-4.ipynb"]
+    runner.run(jobs)
+    assert [printed(job.executed) for job in jobs] == ["smoke 3\n", "smoke 4\n"]
+    before = [job.executed.read_bytes() for job in jobs]
+    jobs[1].executed.unlink()
+    stamp = jobs[0].executed.stat().st_mtime_ns
+    runner.run(jobs)
+    assert "small--seed-3: fresh" in capsys.readouterr().err
+    assert jobs[0].executed.stat().st_mtime_ns == stamp
+    assert [job.executed.read_bytes() for job in jobs] == before, "a re-run is byte-identical"
+
+
+def test_the_copy_names_no_machine(project):
+    (job,) = runner.plan(["small"], "smoke", [], project / "out")
+    runner.run_one(job)
+    text = job.executed.read_text()
+    assert str(project) not in text and "papermill" not in nbformat.reads(text, as_version=4).metadata
+
+
+def test_a_failing_cell_is_shown_and_kept(project):
+    write(project, "1 / 0")
+    (job,) = runner.plan(["small"], "smoke", [], project / "out")
+    with pytest.raises(runner.NotebookFailed, match=r"(?s)ZeroDivisionError.*1 / 0.*failed\.ipynb"):
+        runner.run([job])
+    assert not job.executed.exists(), "a failed run leaves nothing that looks finished"
+    assert any(o.output_type == "error" for c in nbformat.read(job.executed.with_suffix(".failed.ipynb"), 4).cells
+               for o in c.get("outputs", []))  # fmt: skip
+    write(project, "print('mended')")
+    runner.run_one(job)
+    assert printed(job.executed) == "mended\n" and not job.executed.with_suffix(".failed.ipynb").exists()
+
+
+def test_an_unknown_notebook_or_parameter_starts_nothing(project):
+    with pytest.raises(parameters.ParameterError, match="no notebook 'big'; known: small"):
+        runner.plan(["big"], "smoke", [], None)
+    with pytest.raises(parameters.ParameterError, match="no parameter 'sede'"):
+        runner.plan(["small"], "smoke", ["sede=3"], None)
+
+
+def test_every_changed_input_is_reported(project, monkeypatch):
+    source = project / "notebooks" / "small.md"
+    image = project / "one.jpg"
+    image.write_bytes(b"pixels")
+    library = project / "library"
+    (library / "part").mkdir(parents=True)
+    (library / "part" / "code.py").write_text("x = 1\n")
+    monkeypatch.setattr(freshness, "__file__", str(library / "freshness.py"))
+    monkeypatch.setattr(freshness, "data_digest", lambda name: workspace.file_sha256(image))
+    job = runner.Job(source, project / "out" / "small.ipynb", {"profile": "smoke"})
+
+    def stale():
+        return freshness.stale(job.executed, freshness.inputs(source, job.parameters, "some data"))
+
+    assert stale() == ["missing"]
+    runner.run_one(job)
+    assert stale() == []
+    changes = {"source": source, "library": library / "part" / "code.py", "data": image}
+    changes["pins"] = project / "requirements.txt"
+    for name, path in changes.items():
+        kept = path.read_bytes()
+        path.write_bytes(kept + b" ")
+        assert stale() == [name]
+        path.write_bytes(kept)
+    assert stale() == []
+    assert freshness.stale(job.executed, freshness.inputs(source, {"profile": "paper"}, "some data")) == ["parameters"]
+
+
+def test_stock_papermill_runs_an_exported_copy(project):
+    import papermill
+
+    (copy,) = runner.export(project / "exported")
+    papermill.execute_notebook(str(copy), str(project / "out.ipynb"), parameters={"seed": 9}, progress_bar=False)
+    assert printed(project / "out.ipynb") == "smoke 9\n"
