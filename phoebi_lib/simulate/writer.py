@@ -1,0 +1,228 @@
+"""A simulated data set on disk: the published layout, written field by field, resumable at any moment."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from phoebi_lib import __version__
+from phoebi_lib.catalogue import CODES, COMBINATIONS, parse_combination
+from phoebi_lib.simulate.field import Field, draw_field
+from phoebi_lib.simulate.parameters import parameters_sha256
+from phoebi_lib.simulate.pool import SimulationError, run_all
+from phoebi_lib.simulate.session import WORLDS
+from phoebi_lib.workspace import atomic_path
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: two processes then do the same work twice, to the same bytes
+    fcntl = None
+
+#: Sizes of the simulated profiles.
+SIMULATED = {
+    "smoke": {"fields_per_combination": 10, "crops_per_field": 1},
+    "default": {"fields_per_combination": 10, "crops_per_field": 3},
+}
+
+_COMPLETE, _BEGUN = "dataset.json", ".simulation.json"
+_CELL_COLUMNS = ("path", "combination", "frame", "crop", *CODES)
+_SESSION_COLUMNS = (
+    "combination", "frame", "session", "focus", "lamp", "loading", "hotspot_height", "hotspot_width",
+    *(f"expected_{code}" for code in CODES),
+)  # fmt: skip
+
+
+class SimulationMismatchError(ValueError):
+    """The folder holds something else than what was asked for; nothing was changed."""
+
+
+def simulate_dataset(
+    root: str | Path,
+    *,
+    name: str,
+    fields_per_combination: int,
+    crops_per_field: int,
+    seed: int = 1337,
+    world: str = "combination",
+    combinations: Sequence[str] = COMBINATIONS,
+    workers: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> None:
+    """Simulate a data set into ``root``, in the published layout, or finish one that was interrupted.
+
+    Writes ``images/<combination>/<nnnnn>.jpg`` (RGB, ``crop.size`` px a side, numbered so that frame f gives the images
+    ``(f - 1) * crops + 1 ...``), ``cells.csv`` (cells per image and species), ``sessions.csv`` (one row per frame), the
+    published manifests, and last ``dataset.json``, which marks the set as complete. Every byte depends on the arguments
+    alone: not on ``workers``, nor on where an earlier run was stopped. Images that exist are not made again.
+
+    Args:
+        root: the data set's folder.
+        name: recorded in ``dataset.json``.
+        fields_per_combination: frames per combination, at least 1.
+        crops_per_field: images per frame, at least 1.
+        seed: of everything random, at least 0.
+        world: ``"combination"`` (one session per combination, as published) or ``"shared"`` (a session per frame, from
+            a pool that all combinations share).
+        combinations: folder names.
+        workers: processes; by default as many as this process may use processors.
+        overrides: other values of parameters by dotted name, see ``load_parameters``; for tests and experiments.
+
+    Raises:
+        ValueError: an argument is out of range.
+        SimulationMismatchError: ``root`` holds a set made with other arguments or parameters, or images of unknown
+            origin.
+        SimulationError: a field failed; the message names combination and frame. What is finished is kept.
+    """
+    counts = {"fields_per_combination": fields_per_combination, "crops_per_field": crops_per_field}
+    for argument, value in counts.items():
+        if value < 1:
+            raise ValueError(f"{argument} is {value}; expected at least 1")
+    if fields_per_combination * crops_per_field > 99_999:
+        raise ValueError("more than 99,999 images a combination do not fit five-digit file names")
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; expected 0 or more")
+    if world not in WORLDS:
+        raise ValueError(f"world is {world!r}; expected one of {', '.join(map(repr, WORLDS))}")
+    if not combinations or len(set(combinations)) < len(combinations):
+        raise ValueError("combinations must hold at least one name, each once")
+    for combination in combinations:
+        parse_combination(combination)
+
+    root = Path(root)
+    facts = {
+        "name": name,
+        "simulated": True,
+        "crops_per_frame": crops_per_field,
+        "codes": list(CODES),
+        "parameters_sha256": parameters_sha256(overrides),
+        "world": world,
+        "seed": seed,
+        "fields_per_combination": fields_per_combination,
+        "combinations": list(combinations),
+        "library_version": __version__,
+    }
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(root):
+        if _is_complete(root, facts):
+            return
+        jobs = [
+            (str(root), combination, frame, crops_per_field, seed, world, dict(overrides or {}))
+            for combination in combinations
+            for frame in range(1, fields_per_combination + 1)
+        ]
+        rows = run_all(make_field, jobs, workers=workers, desc=f"simulating {name}")
+        _remove_leftovers(root)
+        _write_table(root / "cells.csv", _CELL_COLUMNS, [row for cells, _ in rows for row in cells])
+        _write_table(root / "sessions.csv", _SESSION_COLUMNS, [session for _, session in rows])
+        # imported here: datasets itself asks this module for simulated sets
+        from phoebi_lib.datasets import write_manifests
+
+        write_manifests(root, crops_per_frame=crops_per_field)
+        _write_json(root / _COMPLETE, facts)
+        (root / _BEGUN).unlink(missing_ok=True)
+
+
+def image_path(combination: str, frame: int, crop: int, crops_per_field: int) -> str:
+    """Return an image's path under ``images``: frame and crop count from 1."""
+    return f"{combination}/{(frame - 1) * crops_per_field + crop:05d}.jpg"
+
+
+def make_field(job: tuple[str, str, int, int, int, str, dict[str, Any]]) -> tuple[list[list], list]:
+    """Write the missing crops of one field; return its rows of ``cells.csv`` and its row of ``sessions.csv``."""
+    root, combination, frame, crops, seed, world, overrides = job
+    try:
+        field = draw_field(combination, frame, seed=seed, world=world, crops=crops, overrides=overrides)
+        paths = [image_path(combination, frame, crop, crops) for crop in range(1, crops + 1)]
+        missing = [crop for crop in range(1, crops + 1) if not (Path(root, "images", paths[crop - 1])).is_file()]
+        if missing:
+            picture = field.photograph()
+            for crop in missing:
+                _write_jpeg(Path(root, "images", paths[crop - 1]), field, picture, crop)
+    except Exception as error:
+        raise SimulationError(
+            f"combination {combination!r}, frame {frame}: {type(error).__name__}: {error}. Finished images are kept in "
+            f"{root}; remove the cause and run again to go on from there"
+        ) from error
+    cells = [[path, combination, frame, crop, *field.counts(crop).values()] for crop, path in enumerate(paths, start=1)]
+    session, expected = field.session, field.session.expected_cells(parse_combination(combination), field.parameters)
+    numbers = (session.focus, session.lamp, session.loading, session.hotspot_height, session.hotspot_width)
+    numbers += tuple(expected.get(code, 0.0) for code in CODES)
+    return cells, [combination, frame, field.session_number, *(f"{number:.6g}" for number in numbers)]
+
+
+def _write_jpeg(path: Path, field: Field, picture: Any, crop: int) -> None:
+    buffer = io.BytesIO()
+    quality = field.parameters["crop"]["jpeg_quality"]
+    field.cut(picture, crop).save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(buffer.getvalue())
+
+
+def _is_complete(root: Path, facts: Mapping[str, Any]) -> bool:
+    """Compare the folder with what is asked for; begin a record where there is none."""
+    images = root / "images"
+    for record in (root / _COMPLETE, root / _BEGUN):
+        if record.is_file():
+            _check_same(root, record, facts)
+            break
+    else:
+        if images.is_dir() and any(images.iterdir()):
+            raise SimulationMismatchError(
+                f"{images} holds files, but {root} has no {_COMPLETE} that says how they were made; "
+                f"remove the folder {root} or choose another one"
+            )
+        _write_json(root / _BEGUN, facts)
+    if not (root / _COMPLETE).is_file():
+        return False
+    frames, crops = facts["fields_per_combination"], facts["crops_per_frame"]
+    return all(
+        (images / image_path(combination, frame, crop, crops)).is_file()
+        for combination in facts["combinations"]
+        for frame in range(1, frames + 1)
+        for crop in range(1, crops + 1)
+    )
+
+
+def _check_same(root: Path, record: Path, facts: Mapping[str, Any]) -> None:
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SimulationMismatchError(f"{record} is not readable JSON ({error}); remove the folder {root}") from error
+    ignored = {"name", "library_version"}
+    differing = [key for key in facts if key not in ignored and (key not in found or found[key] != facts[key])]
+    if differing:
+        details = "; ".join(f"{key} is {found.get(key)!r}, asked for {facts[key]!r}" for key in differing)
+        raise SimulationMismatchError(
+            f"{root} holds a data set made differently ({details}). Nothing was changed: remove the folder to simulate "
+            "it anew, or choose another one"
+        )
+
+
+def _write_table(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([columns, *rows])
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove the temporary files of runs that were killed while writing (this run holds the lock: none is in use)."""
+    for leftover in (root / "images").glob("*/.*.jpg"):
+        leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Let one process at a time work on ``root``; another waits, then finds the set complete."""
+    with open(root / ".lock", "w") as stream:
+        if fcntl is not None:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
