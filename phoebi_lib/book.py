@@ -14,9 +14,8 @@ import nbformat
 import yaml
 
 from phoebi_lib import workspace
+from phoebi_lib.provenance import PUBLISHED, SIMULATED, STAND_IN
 
-SIMULATED = "Simulated images: they test the software and teach the method; they say nothing about bacteria."
-STAND_IN = "Rehearsal: stand-in weights and simulated images. No number here means anything."
 _ERROR_MARKS = ("Traceback (most recent call last)", "system-message")
 
 
@@ -46,7 +45,7 @@ def announcement(folder: Path) -> str:
     if len(profiles) != 1:
         raise BookError(f"the notebooks of a book must share one profile; found {sorted(profiles) or 'none'}")
     (profile,) = profiles
-    return {"rehearsal": STAND_IN, "paper": "Published images."}.get(profile, SIMULATED)
+    return {"rehearsal": STAND_IN, "paper": PUBLISHED}.get(profile, SIMULATED)
 
 
 def _vendor_mathjax(folder: Path) -> None:
@@ -76,7 +75,8 @@ def build(folder: Path) -> Path:
     # jupyter-book reads one configuration file; the one with the announcement is a build product
     with workspace.atomic_path(folder / "_build" / "_config.yml") as temporary:
         temporary.write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", ".", "-W", "--keep-going", "-n",
+    start = "from jupyter_book.cli.main import main; main()"
+    command = [sys.executable, "-c", start, "build", ".", "-W", "--keep-going", "-n",
                "--config", "_build/_config.yml", "--toc", "_toc.yml"]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:

@@ -9,14 +9,14 @@ import pandas as pd
 
 from phoebi_lib import workspace
 
-KEYS = ["dataset", "encoder", "compat", "partition", "seed", "method", "part", "pool_key"]
+KEYS = ["profile", "dataset", "encoder", "compat", "partition", "seed", "method", "part", "pool_key"]
 
 
 def collect(results: Path) -> Path | None:
     """Summarise every rows file under ``results/rows`` into ``results/results.csv``; return it, or None without rows.
 
-    The keys of the table (data set, encoder, compat, partition, seed, method, part, pool) are unique; of two files
-    with the same key, made by different versions of the library, the newer one counts.
+    The columns ``KEYS`` name a line and are unique; of two files with the same key, made by different versions of the
+    library, the newer one counts.
     """
     from phoebi_lib.protocols import summarise
 

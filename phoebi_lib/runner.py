@@ -75,13 +75,13 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     failures = []
     # one process a notebook: memory that a kernel client keeps would otherwise pile up over a long sweep
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        futures = [pool.submit(run_one, job, force) for job in jobs]
+        futures = {pool.submit(run_one, job, force): job for job in jobs}
         for future in as_completed(futures):
             try:
                 print(future.result(), file=sys.stderr, flush=True)
-            except NotebookFailed as error:
-                failures.append(str(error))
-                print(error, file=sys.stderr, flush=True)
+            except (RuntimeError, ValueError, OSError) as error:
+                failures.append(f"{futures[future].executed.stem}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
     if failures:
         raise NotebookFailed("\n".join(failures))
     return [job.executed for job in jobs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,6 @@ def draw_field(
     world: str = "combination",
     crops: int = 3,
     overrides: Mapping[str, Any] | None = None,
-    codes: Sequence[str] = CODES,
 ) -> Field:
     """Draw the cells, the session and the crops of one field, all decided by (seed, world, combination, frame).
 
@@ -72,7 +71,7 @@ def draw_field(
     if frame < 1:
         raise ValueError(f"frame is {frame}; frames count from 1")
     parameters = load_parameters(overrides)
-    present = parse_combination(combination, codes)
+    present = parse_combination(combination)
     number, session = session_of(combination, frame, parameters, seed=seed, world=world)
     cells_seed, camera_seed, crops_seed = field_seeds(combination, frame, seed)
     crops_rng = np.random.default_rng(crops_seed)

@@ -41,7 +41,7 @@ def load_parameters(overrides: Mapping[str, Any] | None = None) -> dict[str, Any
         inner = values
         for group in groups:
             inner = inner.get(group, {}) if isinstance(inner, dict) else {}
-        if last not in inner:
+        if not isinstance(inner, dict) or last not in inner or isinstance(inner[last], dict):
             raise KeyError(
                 f"no parameter {name!r} in {PARAMETERS_FILE.name}; names are dotted, e.g. 'optics.wavelength'"
             )

@@ -43,14 +43,19 @@ class Session:
         return {code: nominal * self.suspensions[code] * self.volumes[code] / total for code in codes}
 
     def illumination(self, height: int, width: int) -> np.ndarray:
-        """Return the lamp's hotspot over the field, shape (height, width), float32, mean equal to ``lamp``."""
+        """Return the lamp's hotspot over the field, shape (height, width), float32.
+
+        Its mean over the central square, where crops lie, is ``lamp``: the camera's colour is the mean of images.
+        """
         x = (np.arange(width) + 0.5) / width
         y = (np.arange(height) + 0.5) / width
         centre_x, centre_y = self.hotspot_centre
         along_x = np.exp(-0.5 * ((x - centre_x) / self.hotspot_width) ** 2)
         along_y = np.exp(-0.5 * ((y - centre_y) / self.hotspot_width) ** 2)
         spot = 1.0 + self.hotspot_height * np.outer(along_y, along_x)
-        return (spot * (self.lamp / spot.mean())).astype(np.float32)
+        top, left = max(height - width, 0) // 2, max(width - height, 0) // 2
+        centre = spot[top : height - top, left : width - left]
+        return (spot * (self.lamp / centre.mean())).astype(np.float32)
 
 
 def draw_session(parameters: Mapping[str, Any], rng: np.random.Generator) -> Session:

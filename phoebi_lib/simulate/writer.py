@@ -106,10 +106,14 @@ def simulate_dataset(
         "combinations": list(combinations),
         "library_version": __version__,
     }
+    if _is_complete(root, facts):
+        return
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root):
         if _is_complete(root, facts):
             return
+        if not (root / _COMPLETE).is_file():
+            _write_json(root / _BEGUN, facts)
         jobs = [
             (str(root), combination, frame, crops_per_field, seed, world, dict(overrides or {}))
             for combination in combinations
@@ -164,7 +168,7 @@ def _write_jpeg(path: Path, field: Field, picture: Any, crop: int) -> None:
 
 
 def _is_complete(root: Path, facts: Mapping[str, Any]) -> bool:
-    """Compare the folder with what is asked for; begin a record where there is none."""
+    """Return whether the set is there in full; refuse a folder that holds anything but this set or a part of it."""
     images = root / "images"
     for record in (root / _COMPLETE, root / _BEGUN):
         if record.is_file():
@@ -176,8 +180,7 @@ def _is_complete(root: Path, facts: Mapping[str, Any]) -> bool:
                 f"{images} holds files, but {root} has no {_COMPLETE} that says how they were made; "
                 f"remove the folder {root} or choose another one"
             )
-        _write_json(root / _BEGUN, facts)
-    if not (root / _COMPLETE).is_file():
+    if not all((root / file).is_file() for file in (_COMPLETE, "cells.csv", "sessions.csv")):
         return False
     frames, crops = facts["fields_per_combination"], facts["crops_per_frame"]
     return all(
@@ -215,8 +218,9 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _remove_leftovers(root: Path) -> None:
     """Remove the temporary files of runs that were killed while writing (this run holds the lock: none is in use)."""
-    for leftover in (root / "images").glob("*/.*.jpg"):
-        leftover.unlink(missing_ok=True)
+    for pattern in ("images/*/.*-*.jpg", ".*-*.csv", ".*-*.json"):
+        for leftover in root.glob(pattern):
+            leftover.unlink(missing_ok=True)
 
 
 @contextmanager

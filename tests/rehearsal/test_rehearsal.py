@@ -11,6 +11,7 @@ import pytest
 from phoebi_lib import workspace
 from phoebi_lib.datasets import open_dataset
 from phoebi_lib.rehearsal import prepare
+from phoebi_lib.results import KEYS
 
 NOTEBOOKS = ["05_held_out", "05_in_distribution"]
 
@@ -41,8 +42,7 @@ def test_the_rehearsal_feeds_no_claim(done):
     table = pd.read_csv(results / "results.csv")
     assert set(table["encoder"]) == {"vit_small_patch14_dinov2.lvd142m"}
     assert set(table["evidence"]) == {"stand-in"}, "no number of a rehearsal may pass for the paper's"
-    keys = ["dataset", "encoder", "compat", "partition", "seed", "method", "part", "pool_key"]
-    assert not table.duplicated(keys).any()
+    assert not table.duplicated(KEYS).any()
 
 
 def test_the_copies_say_so(done):

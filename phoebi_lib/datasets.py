@@ -1,0 +1,288 @@
+"""Where images come from: simulated, an exported copy of the published data, or any folder.
+
+A :class:`Dataset` is a folder of images plus a manifest, one row per image. Opening one lists and checks; pixels are
+read one image at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from phoebi_lib import manifest_files, workspace
+from phoebi_lib.catalogue import CODES, COMBINATIONS, FOUR_CLASS_CODES, label_matrix
+from phoebi_lib.folders import around, find_images, list_images, read_facts
+from phoebi_lib.images import ImageError, read_image
+from phoebi_lib.progress import track
+from phoebi_lib.published import CROPS_PER_FRAME, IMAGE_SIZE, check_published, compare_manifest_files
+
+__all__ = ["Dataset", "ImageError", "open_dataset", "read_image", "write_manifests"]
+
+_SETTINGS = {
+    # name: environment variable, names of the image folder, class order
+    "phoebi6": ("PHOEBI_PHOEBI6", ("images",), CODES),
+    "phoebi4": ("PHOEBI_PHOEBI4", ("images_4class", "images"), FOUR_CLASS_CODES),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images on disk and what is known about them.
+
+    Attributes:
+        name: as given to :func:`open_dataset`; a folder's own name for a folder.
+        images: folder that the manifest's paths are relative to.
+        manifest: one row per image: ``path``, ``combination`` ("" = unknown), ``frame``, ``crop``.
+        codes: species codes in class order; K of them.
+        evidence: "simulated", "paper" or "user".
+        facts: what ``dataset.json`` says (simulation hash, world, ...), with ``crops_per_frame`` always present.
+        notes: sentences on what opening it found: counts, manifest files, entries left out.
+        size: expected side in pixels, or None for any.
+    """
+
+    name: str
+    images: Path
+    manifest: pd.DataFrame
+    codes: tuple[str, ...] = CODES
+    evidence: str = "user"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    size: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.manifest)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether every image has a combination."""
+        return bool((self.manifest["combination"] != "").all())
+
+    @property
+    def Y(self) -> np.ndarray:
+        """Labels ``(N, K)``, 0/1, columns in the order of ``codes``. ValueError if the labels are unknown."""
+        if not self.labelled:
+            raise ValueError(
+                f"data set {self.name!r} has no labels: its pictures lie in no combination folder. "
+                "Sort them into folders such as bs_ka/ to score predictions"
+            )
+        return label_matrix(self.manifest["combination"], self.codes)
+
+    def file(self, i: int) -> Path:
+        """Return where image ``i`` lies. ValueError if its path leaves the image folder."""
+        path = Path(self.manifest["path"].iloc[i])
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"data set {self.name!r}: path {str(path)!r} leaves the image folder {self.images}")
+        return self.images / path
+
+    def read(self, i: int) -> np.ndarray:
+        """Return image ``i`` as uint8 ``(3, H, W)``, 0..255 (conventions: :mod:`phoebi_lib.images`).
+
+        Raises:
+            ImageError: the file cannot be read, or has another size than the published 1024 x 1024.
+        """
+        pixels = read_image(self.file(i))
+        height, width = pixels.shape[1:]
+        if self.size is not None and (height, width) != (self.size, self.size):
+            raise ImageError(
+                f"{self.file(i)}: is {width} x {height} px, {self.name} images are {self.size} x {self.size}; "
+                "export the original again"
+            )
+        return pixels
+
+    def verify(self) -> list[str]:
+        """Read every image; return one message per unusable one (an empty list: all are fine)."""
+        problems = []
+        for i in track(range(len(self)), desc=f"verify {self.name}"):
+            try:
+                self.read(i)
+            except ImageError as error:
+                problems.append(str(error))
+        return problems
+
+    def select(self, rows: Sequence[int] | np.ndarray) -> Dataset:
+        """Return the data set of these row positions (or of this boolean mask), in the order given."""
+        rows = np.asarray(rows)
+        if rows.dtype == bool and rows.shape != (len(self),):
+            raise ValueError(f"a mask must have one entry per image ({len(self)}), got shape {rows.shape}")
+        positions = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
+        if positions.size and not (0 <= positions.min() and positions.max() < len(self)):
+            raise IndexError(f"row positions must lie in 0..{len(self) - 1}")
+        return replace(self, manifest=self.manifest.iloc[positions].reset_index(drop=True))
+
+
+def open_dataset(
+    name: str | Path,
+    *,
+    root: str | Path | None = None,
+    crops_per_frame: int | None = None,
+    codes: Sequence[str] | None = None,
+) -> Dataset:
+    """Open a data set and check its layout.
+
+    Args:
+        name: ``sim:smoke`` or ``sim:default`` (``sim:smoke:shared`` for the shared-session world), simulated first
+            where missing or incomplete; ``phoebi6`` or ``phoebi4``, an exported copy of the published images; or a
+            folder: of combination folders, of one ``images`` folder with them, or of pictures without labels.
+        root: where the copy lies; else the variable ``PHOEBI_PHOEBI6`` / ``PHOEBI_PHOEBI4``, else ``data/<name>``.
+        crops_per_frame: how many consecutive images share a frame; 3 for published data, else what ``dataset.json``
+            says, else 1.
+        codes: species codes in class order; by default the six (four for ``phoebi4``), or those of ``dataset.json``.
+
+    ``phoebi6`` must be complete: forty combinations of 3,000 numbered images and, where the manifest files are there,
+    exactly the published splits. For the others, counts and manifest files are only reported (``notes``).
+
+    Raises:
+        FileNotFoundError: no such data set, or no pictures in it; the message says where was looked.
+        ValueError: unknown species code, duplicate names, links or manifest paths leaving the root, wrong counts.
+    """
+    name = str(name)
+    if crops_per_frame is not None and (type(crops_per_frame) is not int or crops_per_frame < 1):
+        raise ValueError(f"crops_per_frame must be an integer from 1 on, got {crops_per_frame!r}")
+    if name == "sim" or name.startswith("sim:"):
+        if crops_per_frame is not None or codes is not None:
+            raise ValueError(f"{name}: crops_per_frame and codes of simulated images are fixed; leave them out")
+        return _open_simulated(name, root)
+    if name in _SETTINGS:
+        variable, folders, default_codes = _SETTINGS[name]
+        folder = _published_root(name, variable, root)
+        opened = _open_folder(
+            name, folder, folders, crops_per_frame or CROPS_PER_FRAME, tuple(codes or default_codes), evidence="paper"
+        )
+        if opened.facts.get("simulated"):
+            raise ValueError(f"{folder} says in dataset.json that it is simulated; open it by its path, not as {name}")
+        return replace(opened, size=IMAGE_SIZE)
+    if root is not None:
+        raise ValueError(f"root= goes with phoebi6, phoebi4 and sim:...; {name!r} is taken as a folder already")
+    folder = Path(name)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"no data set {name!r}: it is not sim:smoke, sim:default, phoebi6 or phoebi4, and there is no folder "
+            f"{folder.absolute()}"
+        )
+    own = folder.resolve().name
+    # a folder that happens to be called phoebi6 must not pass for the published data set
+    own = f"./{own}" if own in _SETTINGS else own
+    return _open_folder(own, folder, ("images",), crops_per_frame, codes, evidence="user")
+
+
+def write_manifests(root: str | Path, *, crops_per_frame: int | None = None) -> dict[str, str]:
+    """Write the published manifest files beside the images of ``root`` (``images/``, ``images_4class/``).
+
+    Args:
+        root: the data set's folder.
+        crops_per_frame: default what ``<root>/dataset.json`` says, else the published 3.
+
+    Returns:
+        File name -> "written", or why it could not be (too few combinations for the published draw, too few frames).
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`open_dataset`.
+    """
+    root = Path(root)
+    crops = crops_per_frame or read_facts(root).get("crops_per_frame") or CROPS_PER_FRAME
+    images = find_images(root)
+    beside = around(root, images)
+    manifest, _ = list_images(images, root, CODES, crops)
+    jobs = {
+        "splits.json": lambda: manifest_files.random_manifest(manifest, CODES),
+        "splits_lco.json": lambda: manifest_files.lco_manifest(manifest, CODES),
+        "lco_dev_folds.json": lambda: manifest_files.folds_manifest(manifest["combination"].unique(), CODES),
+    }
+    four = beside / "images_4class"
+    if four.is_dir():
+        subset, _ = list_images(four, root, FOUR_CLASS_CODES, crops)
+        jobs["splits_4class.json"] = lambda: manifest_files.random_manifest(subset, FOUR_CLASS_CODES, four.name)
+    outcome = {}
+    for file, job in jobs.items():
+        try:
+            content = job()
+        except ValueError as error:
+            outcome[file] = str(error)
+        else:
+            manifest_files.write_json(beside / file, content)
+            outcome[file] = "written"
+    return outcome
+
+
+def _published_root(name: str, variable: str, root: str | Path | None) -> Path:
+    value = os.environ.get(variable)
+    folder, source = (
+        (Path(root), "the argument root")
+        if root is not None
+        else (Path(value), f"the environment variable {variable}")
+        if value
+        else (workspace.data_dir() / name, "the default folder")
+    )
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{name}: there is no folder {folder.absolute()} ({source}). Export the data set sochastic/PHOEBI from the "
+            f"Hugging Face hub (write each row's image bytes to its path, so that images lie in "
+            f"<folder>/images/<combination>/<nnnnn>.jpg) and pass root=<folder> or set {variable}"
+        )
+    return folder
+
+
+def _open_simulated(name: str, root: str | Path | None) -> Dataset:
+    # imported here: the simulator writes its manifest files with this module
+    from phoebi_lib import simulate
+
+    profile, _, world = name.removeprefix("sim:").partition(":")
+    if profile not in simulate.SIMULATED or world not in ("", "shared"):
+        known = ", ".join(f"sim:{key}" for key in simulate.SIMULATED)
+        raise ValueError(f"unknown simulated data set {name!r}; known: {known}, each also with ':shared'")
+    world = world or "combination"
+    folder = Path(root) if root is not None else workspace.data_dir() / name.replace(":", "-")
+    sizes = simulate.SIMULATED[profile]
+    if not _is_complete(folder, world, sizes, simulate.parameters_sha256()):
+        simulate.simulate_dataset(folder, name=name, world=world, **sizes)
+    return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
+
+
+def _is_complete(folder: Path, world: str, sizes: Mapping[str, int], parameters: str) -> bool:
+    facts = read_facts(folder)
+    expected = {
+        "world": world,
+        "parameters_sha256": parameters,
+        "fields_per_combination": sizes["fields_per_combination"],
+        "crops_per_frame": sizes["crops_per_field"],
+    }
+    if any(facts.get(key) != value for key, value in expected.items()):
+        return False
+    n = sizes["fields_per_combination"] * sizes["crops_per_field"]
+    numbers = range(1, n + 1)
+    return all((folder / "images" / name / f"{i:05d}.jpg").is_file() for name in COMBINATIONS for i in numbers)
+
+
+def _open_folder(
+    name: str,
+    root: Path,
+    image_folders: Sequence[str],
+    crops_per_frame: int | None,
+    codes: Sequence[str] | None,
+    *,
+    evidence: str,
+) -> Dataset:
+    images = find_images(root, image_folders)
+    beside = around(root, images)
+    facts = read_facts(beside) or read_facts(root)
+    crops = crops_per_frame or facts.get("crops_per_frame", 1)
+    codes = tuple(codes or facts.get("codes", CODES))
+    manifest, notes = list_images(images, root, codes, crops)
+    if name == "phoebi6":
+        check_published(manifest, images)
+    labelled = bool((manifest["combination"] != "").all())
+    per = manifest.groupby("combination").size()
+    spread = f"{per.min()}" if per.min() == per.max() else f"{per.min()} to {per.max()}"
+    each = f"{len(per)} combinations, {spread} images each" if labelled else "no combination folders, labels unknown"
+    notes.insert(0, f"{len(manifest)} images, {each}")
+    if evidence == "user" and facts.get("simulated"):
+        evidence = "simulated"
+    if labelled:
+        notes += compare_manifest_files(manifest, codes, beside, name == "phoebi4", enforce=name == "phoebi6")
+    return Dataset(name, images, manifest, codes, evidence, {**facts, "crops_per_frame": crops}, tuple(notes))

@@ -1,0 +1,278 @@
+"""The harness of Section 5: fit on train, calibrate on validation, score validation and test, one row per image.
+
+Each (method, run) is one parquet file, written whole and found again by a key over everything that decides its
+content. Reading and summarising rows imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from phoebi_lib.compat import choice
+from phoebi_lib.metrics import per_sample_f1
+from phoebi_lib.progress import track
+from phoebi_lib.splits import partition as split
+from phoebi_lib.summaries import over_partitions, summarise
+from phoebi_lib.tile_counts import fit_tile_curve, fit_variance, score_variance, tile_count_sweep
+from phoebi_lib.workspace import atomic_path, results_dir, text_sha256
+
+if TYPE_CHECKING:
+    from phoebi_lib.decoders import Decoder
+    from phoebi_lib.features import Pool
+
+__all__ = [
+    "METHODS",
+    "fit_tile_curve",
+    "fit_variance",
+    "method_names",
+    "over_partitions",
+    "run_partition",
+    "score_variance",
+    "summarise",
+    "tile_count_sweep",
+]
+
+PARTS = ("val", "test")
+# the library's own sources that decide a row, besides the pool, whose key covers images, front-end and encoder
+_SOURCES = (
+    "baselines",
+    "catalogue.py",
+    "compat.py",
+    "decoders",
+    "manifest.py",
+    "metrics.py",
+    "protocols.py",
+    "splits.py",
+)
+_LIBRARIES = ("numpy", "pandas", "scikit-learn", "torch")
+_KEY = b"phoebi_key"
+
+
+def _all_present(partition: str, compat: str, **_: Any) -> Decoder:
+    from phoebi_lib.baselines import AllPresent
+
+    return AllPresent()
+
+
+def _simplex_unmix(partition: str, compat: str, **settings: Any) -> Decoder:
+    from phoebi_lib.decoders import SimplexUnmix
+
+    recipe = "random" if _in_distribution(partition) else "lco"
+    return SimplexUnmix(recipe=recipe, fallback=_fallback(partition, compat, 0.05), **settings)
+
+
+def _proto_match(partition: str, compat: str, **_: Any) -> Decoder:
+    from phoebi_lib.decoders import ProtoMatch
+
+    return ProtoMatch(fallback=_fallback(partition, compat, 0.5))
+
+
+def _channel_group(partition: str, compat: str, **settings: Any) -> Decoder:
+    from phoebi_lib.decoders import ChannelGroup
+
+    fallback = "never" if choice("missing_positives", compat) == "never" else 0.01
+    return ChannelGroup(aggregation=choice("channel_group_aggregation", compat), fallback=fallback, **settings)
+
+
+def _in_distribution(partition: str) -> bool:
+    return partition == "random" or partition.startswith("loso-")
+
+
+def _fallback(partition: str, compat: str, published: float) -> str | float:
+    if choice("missing_positives", compat) == "never":
+        return "never"
+    return published if _in_distribution(partition) else "max+1"
+
+
+#: Name as printed -> (factory, settings). The published recipe counts in epochs; on small data that is few updates, so
+#: trained decoders have a row with 2,000 updates too. ProtoMatch is not trained: its "init only" row is itself.
+METHODS: dict[str, tuple[Callable[..., Decoder], dict[str, Any]]] = {
+    "AllPresent": (_all_present, {}),
+    "SimplexUnmix": (_simplex_unmix, {}),
+    "ProtoMatch": (_proto_match, {}),
+    "ChannelGroup": (_channel_group, {}),
+    "SimplexUnmix (init only)": (_simplex_unmix, {"epochs": 0}),
+    "ProtoMatch (init only)": (_proto_match, {}),
+    "ChannelGroup (init only)": (_channel_group, {"epochs": 0}),
+    "SimplexUnmix (2,000 updates)": (_simplex_unmix, {"updates": 2000}),
+    "ChannelGroup (2,000 updates)": (_channel_group, {"updates": 2000}),
+}
+
+
+def method_names() -> tuple[str, ...]:
+    """Return the names of the methods, in the order of the tables."""
+    return tuple(METHODS)
+
+
+def run_partition(
+    pool: Pool,
+    partition: str,
+    *,
+    seed: int,
+    methods: Iterable[str] | None = None,
+    compat: str = "corrected",
+    store: str | Path | None = None,
+    profile: str = "",
+    device: str = "cpu",
+) -> pd.DataFrame:
+    """Run ``methods`` (default: all) on one partition and return one row per image, method and part.
+
+    Fits on the train part with training seed ``seed``, chooses thresholds on the validation part (on development folds
+    under ``compat="reference"``: on the train part, as published), scores ``"val"`` and ``"test"``. The methods see the
+    same partition, whose validation part is grouped by frame or by image as ``compat`` says.
+
+    Columns: ``id`` (path), ``combination``, ``frame``, ``part``, ``method``; per species code ``y_``, ``score_``,
+    ``threshold_``, ``pred_``; ``dataset``, ``encoder``, ``evidence``, ``profile``, ``partition``, ``seed``, ``compat``,
+    ``grouping``, ``updates`` (optimiser steps), ``train_f1`` (per-sample F1 on the training images), ``pool_key``,
+    ``simulation`` (hash of the simulator's parameters, or empty).
+
+    Rows are kept under ``store`` (default ``results/rows``), one file per method and run; a file made from the same
+    pool, code, parameters and library versions is read instead of computed, so that an interrupted sweep goes on where
+    it stopped. Under ``loso-*`` the left-out species is in no training image: the decoders warn and never predict it.
+
+    Raises ``ValueError`` for an unknown method, compat or partition.
+    """
+    names = tuple(METHODS) if methods is None else tuple(methods)
+    unknown = [name for name in names if name not in METHODS]
+    if unknown or len(set(names)) != len(names):
+        raise ValueError(f"methods must be different names out of {', '.join(METHODS)}; found {', '.join(names)}")
+    grouping = choice("lco_grouping", compat)
+    facts = {
+        "dataset": pool.dataset_name,
+        "encoder": pool.encoder_name,
+        "evidence": pool.evidence,
+        "profile": profile,
+        "partition": partition,
+        "seed": int(seed),
+        "compat": compat,
+        "grouping": grouping,
+        "pool_key": pool.key,
+        "simulation": str(pool.facts.get("parameters_sha256") or ""),
+    }
+    folder = results_dir() / "rows" if store is None else Path(store)
+    stored, pending = {}, {}
+    for name in names:
+        path, key = folder / _file_name(name, facts), _key(name, device, facts)
+        found = _read(path, key)
+        if found is None:
+            pending[name] = (path, key)
+        else:
+            stored[name] = found
+    if pending:
+        parts = split(pool.manifest, partition, grouping=grouping, codes=pool.codes)
+        features = {part: pool.take(parts[part]) for part in ("train", *PARTS)}
+        dev_train = partition.startswith("dev-") and choice("dev_thresholds", compat) == "train"
+        labels = pool.Y
+        for name, (path, key) in track(pending.items(), total=len(pending), desc=partition):
+            factory, settings = METHODS[name]
+            decoder = factory(partition, compat, random_state=int(seed), device=device, **settings)
+            rows = _run(name, decoder, pool, labels, parts, features, "train" if dev_train else "val", facts)
+            _write(path, key, rows)
+            stored[name] = rows
+    return pd.concat([stored[name] for name in names], ignore_index=True)
+
+
+def _run(
+    name: str,
+    decoder: Decoder,
+    pool: Pool,
+    all_labels: np.ndarray,
+    parts: dict[str, np.ndarray],
+    features: dict[str, np.ndarray],
+    calibration: str,
+    facts: dict[str, Any],
+) -> pd.DataFrame:
+    labels = {part: all_labels[rows] for part, rows in parts.items()}
+    decoder.fit(features["train"], labels["train"])
+    scores = {part: decoder.decision_function(X) for part, X in features.items()}
+    decoder.calibrate_scores(scores[calibration], labels[calibration])
+    facts = {
+        **facts,
+        "updates": int(decoder.updates_),
+        "train_f1": float(per_sample_f1(labels["train"], decoder.predict_scores(scores["train"]))),
+    }
+    frames = []
+    for part in PARTS:
+        rows = parts[part]
+        table: dict[str, Any] = {
+            "id": np.asarray(pool.ids)[rows],
+            "combination": pool.manifest["combination"].to_numpy()[rows],
+            "frame": pool.manifest["frame"].to_numpy()[rows],
+            "part": part,
+            "method": name,
+        }
+        predicted = decoder.predict_scores(scores[part])
+        for k, code in enumerate(pool.codes):
+            table[f"y_{code}"] = labels[part][:, k].astype(np.int8)
+            table[f"score_{code}"] = scores[part][:, k]
+            table[f"threshold_{code}"] = decoder.thresholds_[k]
+            table[f"pred_{code}"] = predicted[:, k].astype(np.int8)
+        frames.append(pd.DataFrame({**table, **facts}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _key(name: str, device: str, facts: dict[str, Any]) -> str:
+    # the method's parameters follow from these and the code, so that a key needs no decoder and hence no torch
+    inputs = {
+        "method": name,
+        "settings": METHODS[name][1],
+        "device": device,
+        "facts": facts,
+        "code": _code_sha256(),
+        "libraries": {library: version(library) for library in _LIBRARIES},
+    }
+    return text_sha256(json.dumps(inputs, sort_keys=True))
+
+
+def _code_sha256() -> str:
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for source in _SOURCES:
+        files = sorted((here / source).glob("*.py")) if not source.endswith(".py") else [here / source]
+        for path in files:
+            digest.update(path.relative_to(here).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _file_name(name: str, facts: dict[str, Any]) -> Path:
+    """Return ``<data set>/<encoder>-<partition>-...-<hash>.parquet``: readable, and different for different runs.
+
+    The name does not depend on the library's code: rows of an older version are replaced, never read beside new ones.
+    """
+    identity = [facts[k] for k in ("profile", "dataset", "encoder", "partition", "seed", "compat")]
+    digest = text_sha256(json.dumps([*identity, name]))[:8]
+    words = [facts["encoder"], facts["partition"], f"seed {facts['seed']}", facts["compat"], name, digest]
+    return Path(_slug(facts["dataset"])) / ("-".join(_slug(word) for word in words) + ".parquet")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_.") or "unnamed"
+
+
+def _read(path: Path, key: str) -> pd.DataFrame | None:
+    """Return the stored rows, or None where there is no file or it was made from other inputs."""
+    try:
+        if not path.is_file() or (pq.read_schema(path).metadata or {}).get(_KEY) != key.encode():
+            return None
+        return pd.read_parquet(path)
+    except (pa.ArrowInvalid, OSError):
+        # damaged from outside: our own writes are atomic. The run is made again and replaces it.
+        return None
+
+
+def _write(path: Path, key: str, rows: pd.DataFrame) -> None:
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key.encode()})
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary)

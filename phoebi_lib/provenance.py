@@ -1,0 +1,188 @@
+"""What a page's numbers are made from: the banner above them, and the record of versions, library, data and command."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from phoebi_lib import __version__, workspace
+
+SIMULATED = "Simulated images: they test the software and teach the method; they say nothing about bacteria."
+STAND_IN = "Stand-in encoder weights: they walk the path of the published run; no number here feeds a claim."
+PUBLISHED = "Published images and encoder: differences from the paper's numbers are meant to be read."
+USER = "Your own images: the paper's numbers are shown for orientation only and are not comparable."
+EXACT = "Labels and file numbers only: these numbers follow from the published lists without any image."
+STATEMENTS = {"simulated": SIMULATED, "stand-in": STAND_IN, "paper": PUBLISHED, "user": USER, "exact": EXACT}
+EVIDENCE = tuple(STATEMENTS)
+_PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "timm")
+_MANIFESTS = ("dataset.json", "splits.json")
+_PUBLISHED = ("phoebi6", "phoebi4")
+
+
+@dataclass(frozen=True)
+class Banner:
+    """The statement above a page's numbers; it shows itself in a notebook as text, Markdown or HTML."""
+
+    statements: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        """The banner as plain lines."""
+        return "\n".join([*self.statements, "; ".join(f"{name}: {value}" for name, value in self.facts)])
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_markdown_(self) -> str:
+        facts = " · ".join(f"{name}: `{value}`" for name, value in self.facts)
+        return "\n>\n".join([*(f"> **{statement}**" for statement in self.statements), f"> {facts}"])
+
+    def _repr_html_(self) -> str:
+        # the class names are those of the book's own admonitions, so that the banner looks native there
+        facts = " · ".join(f"{html.escape(name)}: <code>{html.escape(value)}</code>" for name, value in self.facts)
+        lines = "".join(f"<p><strong>{html.escape(statement)}</strong></p>" for statement in self.statements)
+        title = "What these numbers are made from"
+        return (
+            f'<div class="admonition warning phoebi-banner"><p class="admonition-title">{title}</p>{lines}'
+            f'<p class="phoebi-facts">{facts}</p></div>'
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of this library and of the installed packages that shape the numbers.
+
+    Read from the installed records; nothing is imported for it.
+    """
+    found = {"python": platform.python_version(), "phoebi_lib": __version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def banner(
+    run: Any = None,
+    *,
+    pool: Any = None,
+    profile: str | None = None,
+    dataset: str | None = None,
+    encoder: str | None = None,
+    evidence: str | None = None,
+    simulation: str | None = None,
+) -> Banner:
+    """Return the banner of a run: what its images are, and profile, data set, encoder, evidence, simulation, versions.
+
+    Args:
+        run: anything with the attributes ``profile``, ``dataset`` and ``encoder``; the arguments below overrule it.
+        pool: a feature pool; it knows data set, encoder, evidence and simulation best, and overrules ``run``.
+        profile, dataset, encoder: names.
+        evidence: one of ``EVIDENCE``; without it and without a pool it is told from the data set (its ``dataset.json``
+            if it is a folder) and from the profile (a rehearsal runs on stand-in weights).
+        simulation: SHA-256 of the simulator's parameters.
+
+    Raises:
+        ValueError: unknown evidence, or neither evidence nor a data set to tell it from.
+    """
+
+    def pick(given: str | None, attribute: str, name: str) -> str:
+        if given is not None:
+            return given
+        value = getattr(pool, attribute, None)
+        return str(value if value is not None else getattr(run, name, "") or "")
+
+    profile = profile if profile is not None else str(getattr(run, "profile", "") or "")
+    dataset, encoder = pick(dataset, "dataset_name", "dataset"), pick(encoder, "encoder_name", "encoder")
+    evidence = pick(evidence, "evidence", "") or evidence_of(dataset, profile)
+    if evidence not in EVIDENCE:
+        raise ValueError(f"unknown evidence {evidence!r}; known: {', '.join(EVIDENCE)}")
+    if simulation is None:
+        facts = getattr(pool, "facts", None) or {}
+        simulation = str(facts.get("parameters_sha256", "") or simulation_hash(dataset))
+    statements = [STATEMENTS[evidence]]
+    # stand-in weights may read simulated images: both must then be said
+    if simulation and evidence == "stand-in":
+        statements.insert(0, SIMULATED)
+    given = {"profile": profile, "data set": dataset, "encoder": encoder, "evidence": evidence,
+             "simulation": simulation[:12], **versions()}  # fmt: skip
+    return Banner(tuple(statements), tuple((name, value) for name, value in given.items() if value))
+
+
+def evidence_of(dataset: str, profile: str = "") -> str:
+    """Return what kind of evidence numbers from ``dataset`` are: "simulated", "stand-in", "paper" or "user".
+
+    Raises ValueError for an empty name.
+    """
+    if not dataset:
+        raise ValueError("a banner needs to know what the numbers are made from: give dataset= or evidence=")
+    if profile == "rehearsal":
+        return "stand-in"
+    if dataset.startswith("sim:") or _facts(dataset).get("simulated"):
+        return "simulated"
+    return "paper" if dataset in _PUBLISHED else "user"
+
+
+def data_folder(dataset: str) -> Path:
+    """Return where ``dataset`` lies on this machine, by the rules of ``open_dataset``; nothing is opened or made."""
+    if dataset.startswith("sim:"):
+        return workspace.data_dir() / dataset.replace(":", "-")
+    if dataset in _PUBLISHED:
+        return Path(os.environ.get(f"PHOEBI_{dataset.upper()}") or workspace.data_dir() / dataset)
+    return Path(dataset)
+
+
+def _facts(dataset: str) -> dict[str, Any]:
+    path = data_folder(dataset) / "dataset.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def simulation_hash(dataset: str) -> str:
+    """Return the SHA-256 of the parameters that ``dataset`` was simulated with; "" for images that are not simulated.
+
+    A set named ``sim:...`` is always made, or made again, with the parameters of this library.
+    """
+    if not dataset.startswith("sim:"):
+        return str(_facts(dataset).get("parameters_sha256", ""))
+    from phoebi_lib.simulate import parameters_sha256
+
+    return parameters_sha256()
+
+
+def data_date(dataset: str) -> str:
+    """Return the day (UTC) on which the images of ``dataset`` were put on this machine, or "not on this machine"."""
+    times = [path.stat().st_mtime for name in _MANIFESTS if (path := data_folder(dataset) / name).is_file()]
+    return datetime.fromtimestamp(max(times), UTC).date().isoformat() if times else "not on this machine"
+
+
+def command(run: Any, notebook: str = "") -> str:
+    """Return the command line that repeats ``run``: its profile and each of its other parameters."""
+    names = ("dataset", "encoder", "partition", "seed", "compat", "grid")
+    values = [f"-p {name}={getattr(run, name)}" for name in names if getattr(run, name, None) is not None]
+    return " ".join(["phoebi run", *([notebook] if notebook else []), f"--profile {run.profile}", *values])
+
+
+def provenance(run: Any, notebook: str = "") -> dict[str, str]:
+    """Return the record of a run: command, evidence, data and their date, simulation, library hash, versions."""
+    from phoebi_lib.freshness import library_digest
+
+    return {
+        "command": command(run, notebook),
+        "evidence": evidence_of(run.dataset, run.profile),
+        "data set": run.dataset,
+        "date of the data": data_date(run.dataset),
+        "simulation parameters": simulation_hash(run.dataset) or "none",
+        "library hash": library_digest(),
+        **versions(),
+    }

@@ -1,0 +1,1 @@
+"""Computations that belong to one page of the book."""
