@@ -1,8 +1,8 @@
 """From a frame to tiles: even out the illumination, cut a fixed grid. One implementation for CPU and GPU.
 
-The background of a frame is a large Gaussian blur, and blurring is linear and separable. So it is two small matrices,
-one per axis, each the product "Gaussian times downsample": ``background = up(A_rows @ frame @ A_columns.T)``. Border
-rule and resampling are entries of these matrices, which makes any frame size work, even one smaller than the kernel.
+The background of a frame is a large Gaussian blur of a small copy, and each of its steps is linear and separable:
+``background = U_r G_r D_r @ frame @ (U_c G_c D_c).T`` with three matrices an axis, that downsample, blur and upsample.
+Border rule and resampling are entries of these matrices, so any frame size works, even one smaller than the kernel.
 """
 
 from __future__ import annotations
@@ -76,16 +76,17 @@ def _gaussian_matrix(small: int, sigma: float, padding: str) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _axis_matrices(
+def _axis(
     length: int, sigma: float, downsample: int, padding: str, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the float32 matrices of an axis: "downsample, then blur" (small, length), "upsample" (length, small)."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return an axis's float32 matrices: downsample (small, length), blur (small, small), upsample (length, small)."""
     small = max(1, round(length / downsample))
     # an axis that the step does not divide is downsampled by length / small; sigma stays in full-size pixels
     sigma_small = max(sigma * small / length, 0.5)
-    down = _gaussian_matrix(small, sigma_small, padding) @ _resample_matrix(small, length, padding == "reflect")
+    down = _resample_matrix(small, length, antialias=padding == "reflect")
+    blur = _gaussian_matrix(small, sigma_small, padding)
     up = _resample_matrix(length, small, antialias=False)
-    return tuple(torch.from_numpy(matrix.astype(np.float32)).to(device) for matrix in (down, up))
+    return tuple(torch.from_numpy(matrix.astype(np.float32)).to(device) for matrix in (down, blur, up))
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ class FrontEnd:
         wide = (small + 1.0 if divide else small) @ up_columns.T
 
         def field(rows: slice) -> torch.Tensor:
-            background = up_rows[rows] @ wide
+            band = _band(rows, *up_rows.shape)
+            background = up_rows[rows, band] @ wide[..., band, :]
             operation = torch.div if divide else torch.sub
             return operation(level, background, out=background)
 
@@ -196,13 +198,16 @@ class FrontEnd:
 
     def _blur(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return small B (B,3,h,w), mean(B) (B,1,1,1), and the matrices that upsample rows (H,h) and columns (W,w)."""
-        axes = [
-            _axis_matrices(length, float(self.sigma), self.downsample, self.padding, frames.device)
+        (down_rows, blur_rows, up_rows), (down_columns, blur_columns, up_columns) = (
+            _axis(length, float(self.sigma), self.downsample, self.padding, frames.device)
             for length in frames.shape[-2:]
-        ]
-        (down_rows, up_rows), (down_columns, up_columns) = axes
-        narrow = torch.cat([frames[..., strip, :].float() @ down_columns.T for strip in _strips(frames)], dim=-2)
-        small = down_rows @ narrow
+        )
+        n, height = down_rows.shape
+        low = torch.zeros((*frames.shape[:2], n, frames.shape[-1]), dtype=torch.float32, device=frames.device)
+        for strip in _strips(frames):
+            band = _band(strip, height, n)
+            low[..., band, :] += down_rows[band, strip] @ frames[..., strip, :].float()
+        small = blur_rows @ (low @ down_columns.T) @ blur_columns.T
         # the mean of the full-size background, taken on the small one: both are linear in it
         level = (up_rows.mean(0) @ small @ up_columns.mean(0)).mean(dim=1)
         return small, level[:, None, None, None], up_rows, up_columns
@@ -227,6 +232,12 @@ class FrontEnd:
 # to the last bit. A GPU takes the whole batch.
 def _parts(frames: torch.Tensor) -> list[slice]:
     return [slice(None)] if frames.is_cuda else [slice(i, i + 1) for i in range(len(frames))]
+
+
+def _band(rows: slice, length: int, small: int) -> slice:
+    """Return which of ``small`` samples an axis's full-size ``rows`` are made from, or go into; the rest is zeros."""
+    step = length / small
+    return slice(max(0, int(rows.start / step) - 2), min(small, int(rows.stop / step) + 3))
 
 
 def _strips(frames: torch.Tensor) -> list[slice]:

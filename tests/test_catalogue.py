@@ -63,9 +63,7 @@ def test_species_facts():
         assert 1 <= low <= high <= 10 and "µm" in species.length_text
 
 
-@pytest.mark.parametrize(
-    "name", ["ka_fj_take2", "take1_fj_ka", "ka__fj", "_ka_fj_", "ka_fj_TAKE12"]
-)
+@pytest.mark.parametrize("name", ["ka_fj_take2", "take1_fj_ka", "ka__fj", "_ka_fj_", "ka_fj_TAKE12"])
 def test_retakes_and_empty_pieces_are_dropped(name):
     assert parse_combination(name) == ("fj", "ka")
     assert order(name) == 2

@@ -180,6 +180,16 @@ def test_frames_do_not_depend_on_their_batch():
         assert torch.equal(together, torch.cat([front_end.tiles(frame[None]) for frame in frames]))
 
 
+@pytest.mark.parametrize("illumination", ["divide", "subtract"])
+def test_whole_batches_at_once_as_on_a_gpu(illumination, monkeypatch):
+    frames, front_end = noise(260, 333, n=3), FrontEnd(tile_size=128, illumination=illumination)
+    in_strips = front_end.correct(frames), front_end.tiles(frames)
+    monkeypatch.setattr("phoebi_lib.frontend._parts", lambda frames: [slice(None)])
+    monkeypatch.setattr("phoebi_lib.frontend._strips", lambda frames: [slice(0, frames.shape[-2])])
+    for strips, whole in zip(in_strips, (front_end.correct(frames), front_end.tiles(frames)), strict=True):
+        assert torch.allclose(strips, whole, atol=1e-3)
+
+
 @pytest.mark.parametrize("padding", ["reflect", "zero"])
 def test_mirrored_frames_give_mirrored_results(padding):
     frame = noise(256, 320)

@@ -96,7 +96,7 @@ def _runs(pid: str) -> bool:
 
 def test_killed_and_resumed_gives_the_same_bytes(tmp_path):
     # stdin, no guard of __main__: workers must not need the caller's script
-    many = {**SET, "fields_per_combination": 15, "workers": 2}
+    many = {**SET, "fields_per_combination": 8, "workers": 2}
     script = (
         "from phoebi_lib.simulate import simulate_dataset\n"
         f"simulate_dataset({str(tmp_path / 'killed')!r}, **{many!r}, overrides={SMALL!r})\n"
@@ -107,7 +107,7 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path):
     process.stdin.write(script.encode())
     process.stdin.close()
     deadline = time.monotonic() + 60
-    while len(list((tmp_path / "killed").rglob("*.jpg"))) < 8 and time.monotonic() < deadline:
+    while len(list((tmp_path / "killed").rglob("*.jpg"))) < 5 and time.monotonic() < deadline:
         time.sleep(0.02)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     workers = children.read_text().split() if children.exists() else []
@@ -116,9 +116,12 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path):
     deadline = time.monotonic() + 10
     while any(_runs(worker) for worker in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(_runs(worker) for worker in workers), "workers outlived their parent"
+    stray = [int(worker) for worker in workers if _runs(worker)]
+    for worker in stray:
+        os.kill(worker, signal.SIGKILL)
+    assert not stray, "workers outlived their parent"
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "killed").rglob("[0-9]*.jpg")}
-    assert 8 <= len(kept) < 90 and not (tmp_path / "killed/dataset.json").exists()
+    assert 5 <= len(kept) < 48 and not (tmp_path / "killed/dataset.json").exists()
     (tmp_path / "killed/images/bs/.00001-abc.jpg").write_bytes(b"half")
     simulate_dataset(tmp_path / "killed", **{**many, "workers": 1}, overrides=SMALL)
     simulate_dataset(tmp_path / "whole", **{**many, "workers": 1}, overrides=SMALL)

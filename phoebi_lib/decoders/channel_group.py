@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from phoebi_lib.decoders.base import Decoder
-from phoebi_lib.decoders.checks import blocks, check_choice, check_number
+from phoebi_lib.decoders.checks import check_choice, check_number, check_values
 from phoebi_lib.decoders.thresholds import grid_thresholds
 from phoebi_lib.decoders.training import minimise, seeds, tile_rows
 
@@ -72,9 +72,7 @@ class ChannelGroup(Decoder):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice(self._owner, "aggregation", self.aggregation, ("logit", "sigmoid"))
-        check_number(self._owner, "dropout", self.dropout, 0)
-        if self.dropout > 255 / 256:
-            raise ValueError(f"{self._owner}: dropout must be at most 255/256; found {self.dropout!r}")
+        check_number(self._owner, "dropout", self.dropout, 0, 255 / 256)
         check_number(self._owner, "epochs", self.epochs, 0, integer=True)
         check_number(self._owner, "batch_size", self.batch_size, 1, integer=True)
         check_number(self._owner, "learning_rate", self.learning_rate, 0, strict=True)
@@ -95,8 +93,7 @@ class ChannelGroup(Decoder):
         n_classes, width = Y.shape[1], X.shape[2] // Y.shape[1]
         if width == 0:
             raise ValueError(f"{self._owner}: {X.shape[2]} features are too few for {n_classes} groups of channels")
-        for _ in blocks(X, self._owner):  # reads and checks every value before any is used
-            pass
+        check_values(X, self._owner)
         start, shuffle, mask = seeds(self.random_state, 3)
         # Kaiming-uniform with a = sqrt(5) is uniform on +-1/sqrt(fan-in); the bias starts at zero
         bound = width**-0.5

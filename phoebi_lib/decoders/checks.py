@@ -47,6 +47,12 @@ def blocks(X: np.ndarray, owner: str) -> Iterator[tuple[slice, np.ndarray]]:
         yield rows, block
 
 
+def check_values(X: np.ndarray, owner: str) -> None:
+    """Read all of ``X`` once and raise ``ValueError`` as :func:`blocks` does."""
+    for _ in blocks(X, owner):
+        pass
+
+
 def _check_values(block: np.ndarray, start: int, owner: str) -> None:
     # a sum of squares is finite only if every value is, so one pass serves both checks
     norms = np.sqrt(np.einsum("ntd,ntd->nt", block, block))
@@ -90,10 +96,20 @@ def check_choice(owner: str, name: str, value: Any, allowed: tuple) -> None:
         raise ValueError(f"{owner}: {name} must be one of {', '.join(map(repr, allowed))}; found {value!r}")
 
 
-def check_number(owner: str, name: str, value: Any, low: float, *, integer: bool = False, strict: bool = False) -> None:
-    """Raise ``ValueError`` unless ``value`` is a number of at least (``strict``: more than) ``low``."""
+def check_number(
+    owner: str,
+    name: str,
+    value: Any,
+    low: float,
+    high: float = np.inf,
+    *,
+    integer: bool = False,
+    strict: bool = False,
+) -> None:
+    """Raise ``ValueError`` unless ``value`` is a number from ``low`` (``strict``: above it) to ``high``."""
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
     is_number = isinstance(value, kinds) and not isinstance(value, bool)
-    if not is_number or not (value > low if strict else value >= low):
+    if not is_number or not (value > low if strict else value >= low) or value > high:
         kind = "an integer" if integer else "a number"
-        raise ValueError(f"{owner}: {name} must be {kind} {'>' if strict else '>='} {low}; found {value!r}")
+        bound = f"{'>' if strict else '>='} {low}" + (f" and <= {high}" if high < np.inf else "")
+        raise ValueError(f"{owner}: {name} must be {kind} {bound}; found {value!r}")

@@ -32,7 +32,7 @@ class ProtoMatch(Decoder):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_number(self._owner, "quantile", self.quantile, 0)
+        check_number(self._owner, "quantile", self.quantile, 0, 1)
 
     def _fit(self, X: np.ndarray, Y: np.ndarray) -> None:
         self.prototypes_, self.prototype_source_ = hybrid_prototypes(X, Y, self._owner)

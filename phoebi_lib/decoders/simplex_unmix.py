@@ -111,7 +111,7 @@ class SimplexUnmix(Decoder):
         check_number(self._owner, "tau", self.tau, 0, strict=True)
         check_number(self._owner, "learning_rate", self.learning_rate, 0, strict=True)
         check_number(self._owner, "epochs", self.epochs, 0, integer=True)
-        check_number(self._owner, "quantile", self.quantile, 0)
+        check_number(self._owner, "quantile", self.quantile, 0, 1)
         if self.updates is not None:
             check_number(self._owner, "updates", self.updates, 0, integer=True)
 

@@ -67,9 +67,7 @@ def minimise(
     return np.asarray(history), done
 
 
-def _batches(
-    n: int, batch: int, generator: torch.Generator, device: torch.device
-) -> Iterator[torch.Tensor | slice]:
+def _batches(n: int, batch: int, generator: torch.Generator, device: torch.device) -> Iterator[torch.Tensor | slice]:
     if n <= batch:
         yield slice(None)
         return

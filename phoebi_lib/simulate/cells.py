@@ -41,11 +41,12 @@ def draw_cells(expected: Mapping[str, float], parameters: Mapping[str, Any], rng
     """
     pixel = parameters["field"]["pixel"]
     size = np.array([parameters["field"]["width"], parameters["field"]["height"]]) * pixel
+    depths = np.cumsum(parameters["mount"]["depth_shares"])
     cells: list[Cell] = []
     for code, mean in expected.items():
         species = parameters["species"][code]
         for _ in range(rng.poisson(mean / species["chain"])):
-            plane = int(rng.choice(len(parameters["mount"]["depths"]), p=parameters["mount"]["depth_shares"]))
+            plane = int(np.searchsorted(depths / depths[-1], rng.random(), side="right"))
             place, heading = rng.uniform((0.0, 0.0), size), rng.uniform(0.0, 2.0 * math.pi)
             for _ in range(rng.geometric(1.0 / species["chain"])):
                 cell, place, heading = _grow(code, species, place, heading, plane, rng)
@@ -125,10 +126,14 @@ def _squared_distance(midline: np.ndarray, reach: float, pixel: float, margin: i
         step_x, step_y = x1 - x0, y1 - y0
         length = np.hypot(step_x, step_y)
         step_x, step_y = step_x / length, step_y / length
-        along = (x - x0)[None, :] * step_x + ((y - y0) * step_y)[:, None]
-        across = (x - x0)[None, :] * step_y - ((y - y0) * step_x)[:, None]
-        beyond = along - np.clip(along, np.float32(0.0), length)
-        np.minimum(squared, across * across + beyond * beyond, out=squared)
+        from_x, from_y = x - x0, (y - y0)[:, None]
+        beyond = from_x * step_x + from_y * step_y
+        across = from_x * step_y - from_y * step_x
+        beyond -= np.minimum(np.maximum(beyond, np.float32(0.0)), length)
+        beyond *= beyond
+        across *= across
+        across += beyond
+        np.minimum(squared, across, out=squared)
     place = slice(low[1] + margin, high[1] + margin), slice(low[0] + margin, high[0] + margin)
     return *place, squared
 

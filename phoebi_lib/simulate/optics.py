@@ -34,28 +34,32 @@ def phase_contrast(phase: np.ndarray, parameters: Mapping[str, Any], focus: floa
             f"{2.0 * cutoff:.2f} per um; use a pixel below {0.25 / cutoff:.3f} um"
         )
     half_x, half_y = int(cutoff / step_x), int(cutoff / step_y)
-    x = np.arange(-half_x, half_x + 1, dtype=np.float32) * np.float32(step_x)
-    y = np.arange(-half_y, half_y + 1, dtype=np.float32) * np.float32(step_y)
+    # the objective is round: one quadrant of it is worked out and mirrored
+    x = np.arange(half_x + 1, dtype=np.float32) * np.float32(step_x)
+    y = np.arange(half_y + 1, dtype=np.float32) * np.float32(step_y)
+    mirror = np.ix_(np.abs(np.arange(-half_y, half_y + 1)), np.abs(np.arange(-half_x, half_x + 1)))
     radius = np.sqrt(x[None, :] ** 2 + y[:, None] ** 2)
-    pupil = _pupil(radius, optics)
+    quadrant = _pupil(radius, optics)
+    pupil = quadrant[mirror]
     # cosine of the propagation angle times wavenumber: the phase that one um of depth adds to a frequency
     axial = np.sqrt(np.maximum((optics["medium_index"] / optics["wavelength"]) ** 2 - radius**2, 0.0))
     depths = [depth - focus for depth in parameters["mount"]["depths"]]
-    lenses = [pupil * np.exp(np.complex64(2j * math.pi * depth) * axial) for depth in depths]
+    lenses = [(quadrant * np.exp(np.complex64(2j * math.pi * depth) * axial))[mirror] for depth in depths]
     tilts = _annulus(optics, step_x, step_y)
     reach = half_y + max(abs(tilt[1]) for tilt in tilts), half_x + max(abs(tilt[0]) for tilt in tilts)
     scattered = [_scattered(plane, *reach) for plane in phase]
 
     squares = np.zeros((height, width, 2), np.float32)
+    spectrum, part = np.empty_like(pupil), np.empty_like(pupil)
     direct = 0.0
     for tilt_x, tilt_y in tilts:
         at = half_y + tilt_y, half_x + tilt_x
         top, left = reach[0] - half_y - tilt_y, reach[1] - half_x - tilt_x
         box = slice(top, top + pupil.shape[0]), slice(left, left + pupil.shape[1])
-        spectrum = np.zeros(pupil.shape, np.complex64)
+        spectrum[:] = 0.0
         for plane in range(planes):
-            part = scattered[plane][box] * lenses[plane]
-            part *= np.complex64(np.exp(-2j * math.pi * depths[plane] * axial[at]))
+            np.multiply(scattered[plane][box], lenses[plane], out=part)
+            part *= np.complex64(np.exp(-2j * math.pi * depths[plane] * axial[abs(tilt_y), abs(tilt_x)]))
             spectrum += part
         spectrum[at] += pupil[at]
         direct += abs(pupil[at]) ** 2
@@ -68,9 +72,9 @@ def phase_contrast(phase: np.ndarray, parameters: Mapping[str, Any], focus: floa
 def _scattered(phase: np.ndarray, reach_y: int, reach_x: int) -> np.ndarray:
     """Spectrum of exp(i phase) - 1 up to ``reach`` steps of frequency, zero in the middle, complex64."""
     wave = np.zeros(phase.shape, np.complex64)
-    inside = np.nonzero(phase)
-    delay = phase[inside]
-    wave[inside] = np.cos(delay) - np.float32(1.0) + np.complex64(1j) * np.sin(delay)
+    inside = np.flatnonzero(phase)
+    delay = phase.ravel()[inside]
+    wave.ravel()[inside] = np.cos(delay) - np.float32(1.0) + np.complex64(1j) * np.sin(delay)
     # the second pass only transforms the columns that the objective can see
     wave = scipy.fft.fft(wave, axis=1, norm="forward", overwrite_x=True, workers=1)
     wave = np.hstack([wave[:, -reach_x:], wave[:, : reach_x + 1]])

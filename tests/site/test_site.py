@@ -44,6 +44,15 @@ def test_no_cell_is_empty_or_failed(site):
             assert "error" not in kinds, f"{path.name}: cell {index}"
 
 
+def test_every_copy_says_what_its_numbers_rest_on(site):
+    for path in executed(site):
+        cells = nbformat.read(path, as_version=4).cells
+        text = "".join(str(o.get("data", {}).get("text/plain", "")) for c in cells for o in c.get("outputs", []))
+        assert "evidence" in text, f"{path.name} has lost its banner"
+        if "dataset" in nbformat.read(path, as_version=4).metadata["phoebi"]["parameters"]:
+            assert book.SIMULATED in text, f"{path.name} does not say that its images are simulated"
+
+
 def test_the_book_builds_and_every_page_passes(site, pages):
     assert book.check(site) == []
     assert len(book.toc_pages(site)) >= 11
