@@ -10,7 +10,6 @@ import ast
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -23,11 +22,12 @@ import numpy as np
 import torch
 
 from phoebi_lib import workspace
+from phoebi_lib.content import content_hashes
 from phoebi_lib.encoders import Encoder
 from phoebi_lib.frontend import FrontEnd
 from phoebi_lib.pool import Pool, PoolWriter, canonical_json, description, open_pool, pool_key, read_header
 from phoebi_lib.progress import track
-from phoebi_lib.workspace import atomic_path, file_sha256, text_sha256
+from phoebi_lib.workspace import text_sha256
 
 if TYPE_CHECKING:
     from phoebi_lib.datasets import Dataset
@@ -36,7 +36,6 @@ __all__ = ["Pool", "embed", "open_pool"]
 
 # Library files whose code decides a pixel or a feature.
 _CODE = ("images.py", "frontend.py", "encoders.py", "weights.py", "features.py")
-_RACY_SECONDS = 2.0
 
 
 def embed(
@@ -110,7 +109,7 @@ def _header(dataset: Dataset, encoder: Encoder, frontend: FrontEnd, store: Path,
     }
     header["manifest"] = {column: list(values.values()) for column, values in header["manifest"].items()}
     header["ingredients"] = {
-        "images": text_sha256("\n".join(_image_hashes(dataset, store))),
+        "images": text_sha256("\n".join(content_hashes(dataset, store))),
         "description": text_sha256(canonical_json(description(header))),
         "encoder": encoder.identity,
         "frontend": frontend.parameters,
@@ -137,36 +136,6 @@ def _code_sha256() -> str:
                 node.body[0] = ast.Pass()
         trees.append(ast.unparse(tree))
     return text_sha256("\n".join(trees))
-
-
-def _image_hashes(dataset: Dataset, store: Path) -> list[str]:
-    """Return the SHA-256 of each image's bytes, remembered by size and times of the file."""
-    memory = store / "hashes" / f"{text_sha256(str(dataset.images.resolve()))[:16]}.json"
-    try:
-        known = json.loads(memory.read_text())
-    except (FileNotFoundError, ValueError):
-        known = {}
-    before, hashes, now = len(known), [], time.time()
-    for i, name in enumerate(dataset.manifest["path"]):
-        path = dataset.file(i)
-        try:
-            stat = path.stat()
-            identity = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-            if known.get(name, [None])[:-1] == identity:
-                hashes.append(known[name][-1])
-                continue
-            hashes.append(file_sha256(path))
-        except OSError as error:
-            raise ValueError(f"{path}: listed by {dataset.name!r}, unreadable ({error.strerror})") from error
-        known.pop(name, None)
-        # a file written a moment ago could change again without changing its times
-        if max(stat.st_mtime, stat.st_ctime) < now - _RACY_SECONDS:
-            known[name] = [*identity, hashes[-1]]
-            before = -1
-    if before != len(known):
-        with atomic_path(memory) as temporary:
-            temporary.write_text(json.dumps(known))
-    return hashes
 
 
 def _claim(path: Path, folder: Path) -> filelock.BaseFileLock:

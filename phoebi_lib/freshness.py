@@ -39,8 +39,8 @@ def data_digest(dataset: str | None) -> str:
     """
     if not dataset:
         return ""
-    from phoebi_lib.datasets import open_dataset
     from phoebi_lib.content import content_hashes
+    from phoebi_lib.datasets import open_dataset
 
     opened = open_dataset(dataset)
     lines = [f"{path} {sha}" for path, sha in zip(opened.manifest["path"], content_hashes(opened), strict=True)]

@@ -50,7 +50,8 @@ def write_stand_in(name: str, hub_cache: str | Path, seed: int = 0) -> Path:
     }
     blobs = entry / "blobs"
     with atomic_path(blobs / "new.safetensors") as temporary:
-        save_file(_tensors(network, seed), temporary, metadata={"format": "pt", STAND_IN_KEY: STAND_IN_VALUE})
+        # one entry only: safetensors writes several in any order, and the file's hash is part of each pool's key
+        save_file(_tensors(network, seed), temporary, metadata={STAND_IN_KEY: STAND_IN_VALUE})
     revision = file_sha256(blobs / "new.safetensors")[:40]
     snapshot = entry / "snapshots" / revision
     snapshot.mkdir(parents=True)

@@ -257,8 +257,9 @@ def _transformers_network(record: EncoderRecord, path: Path, img_size: int) -> t
             use_safetensors=path.suffix == ".safetensors",
         )  # fmt: skip
     missing = [key for key in report["missing_keys"] if not re.match(r"pooler\.", key)]
-    if missing or report["mismatched_keys"]:
-        raise ValueError(f"{path}: these weights do not fit {record.name}: missing or misshapen {missing[:5]}")
+    wrong = missing + [str(key) for key in report["mismatched_keys"]]
+    if wrong:
+        raise ValueError(f"{path}: these weights do not fit {record.name}: missing or misshapen {', '.join(wrong[:5])}")
     resample = img_size != record.native_size
     return network, lambda x: network(pixel_values=x, interpolate_pos_encoding=resample).last_hidden_state[:, 0]
 
@@ -268,6 +269,9 @@ def _open_clip_network(record: EncoderRecord, path: Path) -> tuple[nn.Module, Ca
         import open_clip
     except ImportError as error:
         raise _extra(record, error) from error
-    with torch.random.fork_rng(devices=[]):
-        network = open_clip.create_model(f"local-dir:{path.parent}", require_pretrained=True)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            network = open_clip.create_model(f"local-dir:{path.parent}", require_pretrained=True)
+    except Exception as error:  # a missing configuration, missing tensors, another network
+        raise ValueError(f"{path}: these weights do not fit {record.name}: {error}") from error
     return network.visual, network.visual
