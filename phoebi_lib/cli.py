@@ -16,6 +16,8 @@ class _Friendly(click.Group):
     def invoke(self, context: click.Context):
         try:
             return super().invoke(context)
+        except click.exceptions.Exit:
+            raise  # the end of --help, which click counts among the runtime errors
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             if context.params.get("debug"):
                 raise

@@ -119,7 +119,8 @@ def _execute(notebook: Any, destination: Path, job: Job) -> None:
             papermill.execute_notebook(
                 notebook, str(destination), parameters=job.parameters, kernel_name="python3", progress_bar=False,
                 cwd=str(workspace.project()), request_save_on_cell_execute=False, record_timing=False,
-                execution_timeout=job.timeout, kernel_manager_class="phoebi_lib.kernels.IpcKernelManager",
+                execution_timeout=job.timeout, shutdown_kernel="immediate",
+                kernel_manager_class="phoebi_lib.kernels.IpcKernelManager",
             )  # fmt: skip
             return
         except RuntimeError as error:

@@ -77,4 +77,4 @@ def test_embed_of_a_folder_of_pictures(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "1 images x 1 tiles x 1280 features" in result.output
     (pool,) = (tmp_path / "pools").glob("*/pool.json")
-    assert json.loads(pool.read_text())["ids"] == ["one.tif"]
+    assert json.loads(pool.read_text())["manifest"]["path"] == ["one.tif"]

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from phoebi_lib.baselines import AllPresent
 from phoebi_lib.decoders import ChannelGroup, ProtoMatch, SimplexUnmix, sparsemax, sparsemax_jacobian
+from phoebi_lib.decoders.channel_group import _ChannelDropout
 from phoebi_lib.decoders.prototypes import hybrid_prototypes
 from phoebi_lib.decoders.simplex_unmix import RECIPES
 from phoebi_lib.decoders.thresholds import GRID, grid_thresholds, quantile_thresholds
@@ -322,18 +323,21 @@ def test_channel_group_learns_from_its_own_group_only():
     assert np.array_equal(decoder.predict(X), Y)
 
 
-def test_channel_group_training_without_dropout_equals_a_loop_written_out():
+@pytest.mark.parametrize("dropout", [0.0, 0.5, 0.25])
+def test_channel_group_training_equals_a_loop_written_out(dropout):
     X, Y = mixtures(n=75, D=26)
     start = ChannelGroup(epochs=0, random_state=9).fit(X, Y)
-    decoder = ChannelGroup(epochs=3, batch_size=64, dropout=0.0, random_state=9).fit(X, Y)
+    decoder = ChannelGroup(epochs=3, batch_size=64, dropout=dropout, random_state=9).fit(X, Y)
     tiles, labels = torch.from_numpy(X.reshape(-1, 26)), torch.from_numpy(np.repeat(Y, 4, axis=0)).float()
     weight = torch.tensor(start.weight_, dtype=torch.float32, requires_grad=True)
     bias = torch.zeros(6, requires_grad=True)
     optimiser = torch.optim.AdamW([weight, bias], lr=1e-2, weight_decay=1e-4)
     generator = torch.Generator().manual_seed(seeds(9, 3)[1])
+    drop = _ChannelDropout(64, tiles, dropout, seeds(9, 3)[2])
     for _ in range(3):
         for index in torch.randperm(300, generator=generator).split(64):
-            logits = torch.stack([tiles[index, 4 * k : 4 * k + 4] @ weight[k] + bias[k] for k in range(6)], dim=1)
+            z = drop(tiles[index]) / (1 - dropout)
+            logits = torch.stack([z[:, 4 * k : 4 * k + 4] @ weight[k] + bias[k] for k in range(6)], dim=1)
             optimiser.zero_grad()
             torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[index]).backward()
             optimiser.step()
@@ -343,8 +347,6 @@ def test_channel_group_training_without_dropout_equals_a_loop_written_out():
 
 @pytest.mark.parametrize("probability", [0.5, 0.25])
 def test_dropout_keeps_the_stated_share_and_the_expected_logit(probability):
-    from phoebi_lib.decoders.channel_group import _ChannelDropout
-
     rows = torch.ones(512, 60)
     drop = _ChannelDropout(512, rows, probability, seed=0)
     first, second = drop(rows).clone(), drop(rows).clone()

@@ -129,20 +129,22 @@ def _cell(lines: dict[str, pd.Series], column: str, which: str, places: int) -> 
 
 
 def side_by_side(frame: pd.DataFrame, columns: dict[str, str], places: int = 3) -> pd.DataFrame:
-    """Return a tidy table as it is read: one line per row; for each quantity ours, then the paper's; texts only.
+    """Return a tidy table as it is read: under each line of ours the line that the paper prints; texts only.
 
-    ``columns`` maps tidy column names to headings. The last columns are the evidence, and the difference of the first
-    quantity where both rest on the same images or labels; it is "not comparable" elsewhere.
+    ``columns`` maps tidy column names to headings. The column ``numbers`` says where a line comes from: the paper, or
+    here, with the kind of evidence. The last column is the difference in the first quantity where both rest on the same
+    images or labels; it is "not comparable" elsewhere.
     """
     shown = []
     for row, group in frame.groupby("row", sort=False):
         lines = {line["column"]: line for _, line in group.iterrows()}
-        cells = {"decoder": row}
-        for column, heading in columns.items():
-            cells[heading] = _cell(lines, column, "value", places)
-            cells[f"{heading}, paper"] = _cell(lines, column, "paper", places)
         compared = report.compare(group[group["column"] == next(iter(columns))], places)
-        shown.append({**cells, "evidence": group["evidence"].iloc[0], "difference": compared["difference"].iloc[0]})
+        for which, source in (("value", f"here ({group['evidence'].iloc[0]})"), ("paper", "paper")):
+            cells = {heading: _cell(lines, column, which, places) for column, heading in columns.items()}
+            if which == "value":
+                shown.append({"decoder": row, "numbers": source, **cells, "difference": compared["difference"].iloc[0]})
+            elif set(cells.values()) != {_DASH}:
+                shown.append({"decoder": row, "numbers": source, **cells, "difference": _DASH})
     return pd.DataFrame(shown)
 
 
