@@ -98,7 +98,8 @@ class FrontEnd:
         grid: tiles per axis; a frame gives T = grid * grid tiles in row-major order (4).
         sigma: standard deviation of the background blur in full-size px (64).
         illumination: ``divide`` gives I / (B + 1) * mean(B), ``subtract`` gives I - B + mean(B), ``none`` gives I;
-            B is the blurred frame per channel, mean(B) one number per frame (so that the colour cast stays).
+            B is the blurred frame per channel, mean(B) one number per frame for all three channels: a coloured cast is
+            brought to one grey level, although Appendix A.2 says that it is kept.
         padding: ``reflect`` (default) blurs an antialiased small frame with a kernel of 4 sigma and symmetric borders,
             so an evenly lit frame stays even. ``zero`` is the whole variant that the published numbers were made with:
             2 x 2 sampling, 49 taps, zeros beyond the border; it brightens edges and saturates corners.

@@ -250,3 +250,12 @@ def test_parameters_are_plain_values_and_sigma_an_int_or_float_is_the_same():
     assert FrontEnd().parameters == {
         "tile_size": 224, "grid": 4, "sigma": 64.0, "illumination": "divide", "padding": "reflect", "downsample": 8,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("padding", ["reflect", "zero"])
+def test_division_brings_the_channels_to_one_level(padding):
+    """Appendix A.2 says that the correction keeps the relative cast; the formula of B.1 with one mean does not."""
+    frame = torch.tensor([147, 120, 96], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 512, 512).contiguous()
+    inside = FrontEnd(padding=padding).correct(frame)[0, :, 256, 256]
+    # I / (B + 1) * mean(B): the channels end within 0.4 % of each other, not 147 : 96
+    assert float(inside.max() / inside.min()) < 1.005
