@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import filelock
 import nbformat
 import papermill
 
@@ -88,12 +89,26 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
 
 
 def run_one(job: Job, force: bool = False) -> str:
-    """Execute one job unless its copy is fresh; return a line that says what was done."""
-    now = freshness.inputs(job.source, job.parameters, job.dataset)
-    reasons = freshness.stale(job.executed, now)
-    if not reasons and not force:
-        return f"{job.executed.stem}: fresh, not run"
-    start = time.monotonic()
+    """Execute one job unless its copy is fresh; return a line that says what was done.
+
+    A second process that wants the same copy waits for the first and then finds it fresh.
+    """
+    job.executed.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(job.executed.with_name(f".{job.executed.stem}.lock")):
+        now = freshness.inputs(job.source, job.parameters, job.dataset)
+        reasons = freshness.stale(job.executed, now)
+        if not reasons and not force:
+            return f"{job.executed.stem}: fresh, not run"
+        # what a killed run left: the name of this copy and eight random characters, as atomic_path gives them
+        for remnant in job.executed.parent.glob(f".{job.executed.stem}-{'[a-z0-9_]' * 8}.ipynb"):
+            remnant.unlink()
+        start = time.monotonic()
+        _run_fresh(job, now)
+    why = ", ".join(reasons) or "forced"
+    return f"{job.executed.stem}: run in {time.monotonic() - start:.0f} s ({why})"
+
+
+def _run_fresh(job: Job, inputs: dict[str, str]) -> None:
     notebook = parameters.read_notebook(job.source)
     failed = job.executed.with_suffix(".failed.ipynb")
     with workspace.atomic_path(job.executed) as temporary:
@@ -105,10 +120,8 @@ def run_one(job: Job, force: bool = False) -> str:
                 f"{job.source.name}: cell {error.exec_count} failed with {error.ename}: {error.evalue}\n"
                 f"{error.source}\nThe copy with the error is {failed}"
             ) from None
-        _clean(temporary, job, now)
+        _clean(temporary, job, inputs)
     failed.unlink(missing_ok=True)
-    why = ", ".join(reasons) or "forced"
-    return f"{job.executed.stem}: run in {time.monotonic() - start:.0f} s ({why})"
 
 
 def _execute(notebook: Any, destination: Path, job: Job) -> None:

@@ -1,5 +1,11 @@
 """Running a notebook: results in place, faults shown, nothing half-written, fresh copies left alone."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import nbformat
 import pytest
 
@@ -120,3 +126,29 @@ def test_stock_papermill_runs_an_exported_copy(project):
     (copy,) = runner.export(project / "exported")
     papermill.execute_notebook(str(copy), str(project / "out.ipynb"), parameters={"seed": 9}, progress_bar=False)
     assert printed(project / "out.ipynb") == "smoke 9\n"
+
+
+def test_a_killed_sweep_resumes_without_repeating_work(project):
+    """SIGKILL while the second notebook runs: the first copy stays, and a second call only does what is missing."""
+    wait = "if seed == 2 and not pathlib.Path('go').exists():\n    time.sleep(60)"
+    write(project, f"import pathlib, time\n{wait}\nprint(seed)")
+    command = [sys.executable, "-m", "phoebi_lib.cli", "run", "small", "-p", "seed=1,2", "--out", "out"]
+    sweep = subprocess.Popen(command, cwd=project, start_new_session=True, stderr=subprocess.DEVNULL)
+    first, second = project / "out" / "small--seed-1.ipynb", project / "out" / "small--seed-2.ipynb"
+    try:
+        deadline = time.monotonic() + 120
+        while not (first.exists() and list(first.parent.glob(".small--seed-2-*"))):
+            assert time.monotonic() < deadline and sweep.poll() is None, "the sweep did not get to its second notebook"
+            time.sleep(0.1)
+    finally:
+        os.killpg(sweep.pid, signal.SIGKILL)
+        sweep.wait()
+    assert not second.exists(), "nothing half-written looks whole"
+    stamp = first.stat().st_mtime_ns
+    (project / "go").touch()
+    again = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert first.stat().st_mtime_ns == stamp and "small--seed-1: fresh" in again.stderr
+    assert printed(second) == "2\n"
+    assert sorted(path.name for path in second.parent.glob("*.ipynb")) == [first.name, second.name]
+    assert not list(second.parent.glob(".*.ipynb")), "what the killed run left half-written is gone"

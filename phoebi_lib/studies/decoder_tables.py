@@ -34,6 +34,7 @@ TABLE_8 = {
     "ChannelGroup": "ChannelGroup (UFG channel-grouped, 390 params)",
 }
 _DASH = "–"
+_NBSP = "\u00a0"  # a number and its spread stay on one line
 
 
 def by_order(rows: pd.DataFrame, codes: Sequence[str]) -> pd.DataFrame:
@@ -125,7 +126,7 @@ def _cell(lines: dict[str, pd.Series], column: str, which: str, places: int) -> 
     spread = lines.get(f"{column}_std")
     if spread is None or np.isnan(spread[which]):
         return text
-    return f"{text} ± {report.at_digits(spread[which], places)}"
+    return f"{text}{_NBSP}±{_NBSP}{report.at_digits(spread[which], places)}"
 
 
 def side_by_side(frame: pd.DataFrame, columns: dict[str, str], places: int = 3) -> pd.DataFrame:
@@ -163,7 +164,7 @@ def margins_shown(frame: pd.DataFrame, columns: dict[str, str], places: int = 3)
         for column, heading in columns.items():
             line = lines[column]
             ends = [report.at_digits(line[end], places, sign=True) for end in ("value", "low", "high")]
-            cells[heading] = f"{ends[0]} [{ends[1]}, {ends[2]}]"
+            cells[heading] = f"{ends[0]} [{ends[1]},{_NBSP}{ends[2]}]"
             paper = line["paper"]
             cells[f"{heading}, paper"] = _DASH if np.isnan(paper) else report.at_digits(paper, places, sign=True)
         updates = int(group["updates"].iloc[0])
