@@ -29,7 +29,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest tests/test_*.py -q -n 2 --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_*.py -q -n 2 --durations=10
 
 smoke: $(STAMP)
 	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke
@@ -38,7 +38,7 @@ smoke: $(STAMP)
 
 nbval: smoke
 	rm -rf build/test/nbval
-	$(TESTENV) PHOEBI_RESULTS=$(TEST)/nbval $(BIN)/python -m pytest -p tests.nbval_hooks --nbval-lax -q -n 2 --dist loadfile \
+	$(TESTENV) PHOEBI_RESULTS=$(TEST)/nbval OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.nbval_hooks --nbval-lax -q -n 2 --dist loadfile \
 	    --nbval-kernel-startup-timeout 120 build/test/site/book/executed
 
 site: smoke

@@ -74,6 +74,8 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     Every job runs even if another fails. Raises NotebookFailed naming all that did.
     """
     failures = []
+    # kernels that run side by side share the cores; more threads than cores would wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     # one process a notebook: memory that a kernel client keeps would otherwise pile up over a long sweep
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         futures = {pool.submit(run_one, job, force): job for job in jobs}
