@@ -68,6 +68,7 @@ def by_frame(manifest: pd.DataFrame, name: str, rows: np.ndarray) -> tuple[np.nd
 
 
 def check_numbered(manifest: pd.DataFrame, name: str, rows: np.ndarray) -> None:
+    """Raise ValueError unless the files at ``rows`` (of combination ``name``) are numbered 1, 2, 3, ... in order."""
     for number, path in enumerate(manifest["path"].iloc[rows], start=1):
         stem = path.rpartition("/")[2].partition(".")[0]
         if not (stem.isascii() and stem.isdigit() and int(stem) == number):

@@ -246,27 +246,17 @@ def order_curve(
     axis.legend(loc="lower right")
 
 
-def fit_tile_count(tiles: Sequence[float], f1: Sequence[float]) -> tuple[float, float]:
-    """Fit ``f1 = a - c / sqrt(T)`` by least squares; return ``(a, c)``.
-
-    Raises ValueError with fewer than two different tile counts, where the fit is not determined.
-    """
-    x, y = 1 / np.sqrt(np.asarray(tiles, float)), np.asarray(f1, float)
-    if len(np.unique(x)) < 2 or len(x) != len(y):
-        raise ValueError(f"{len(x)} tile counts and {len(y)} scores; expected equal numbers, two counts or more.")
-    slope, intercept = np.polyfit(x, y, 1)
-    return float(intercept), float(-slope)
-
-
-def tile_count_curve(axis: Axes, points: pd.DataFrame, *, ylabel: str = "Per-sample F1") -> dict[str, tuple]:
+def tile_count_curve(
+    axis: Axes, points: pd.DataFrame, fits: pd.DataFrame, *, ylabel: str = "Per-sample F1"
+) -> None:
     """Draw a score against the number of tiles with the fit a - c / sqrt(T) (the paper's Figure 6, right).
 
-    ``points`` has columns method, tiles, f1. Returns the fitted ``(a, c)`` of each method.
+    ``points`` has columns method, tiles, f1; ``fits`` method, a, c, as ``protocols.fit_tile_curve(points)`` gives them.
     """
-    fits = {}
+    curves = fits.set_index("method")
     for method, part in points.groupby("method", sort=False):
         colour, marker, line = METHOD_STYLES.get(method, (GREY, "D", "-"))
-        fits[method] = a, c = fit_tile_count(part["tiles"], part["f1"])
+        a, c = curves.loc[method, ["a", "c"]]
         grid = np.geomspace(part["tiles"].min(), part["tiles"].max(), 60)
         axis.plot(grid, a - c / np.sqrt(grid), line, color=colour, linewidth=1.2)
         axis.plot(part["tiles"], part["f1"], marker, color=colour, label=f"{method}: {a:.3f} − {c:.3f}/√T")
@@ -276,7 +266,6 @@ def tile_count_curve(axis: Axes, points: pd.DataFrame, *, ylabel: str = "Per-sam
     axis.minorticks_off()
     axis.set(xlabel="Tiles per image, T", ylabel=ylabel)
     axis.legend(loc="lower right")
-    return fits
 
 
 def bars_with_reference(axis: Axes, table: pd.DataFrame, *, reference: pd.Series | None = None, ylabel: str) -> None:

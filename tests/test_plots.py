@@ -70,20 +70,13 @@ def test_all_present_f1_hand_worked(order, expected):
     assert plots.all_present_f1(order) == pytest.approx(2 * order / (2 * order + (6 - order) + 0))
 
 
-def test_fit_tile_count_recovers_the_curve():
-    tiles = np.array([1, 4, 8, 16])
-    a, c = plots.fit_tile_count(tiles, 0.7 - 0.12 / np.sqrt(tiles))
-    assert (a, c) == pytest.approx((0.7, 0.12))
-    with pytest.raises(ValueError, match="two counts"):
-        plots.fit_tile_count([4, 4], [0.5, 0.6])
-
-
-def test_tile_count_curve_draws_points_and_returns_the_fit():
+def test_tile_count_curve_draws_points_and_the_fit():
     tiles = [1, 4, 8, 16]
     points = pd.DataFrame({"method": "ProtoMatch", "tiles": tiles, "f1": 0.6 - 0.1 / np.sqrt(tiles)})
     _, axis = plt.subplots()
-    fits = plots.tile_count_curve(axis, points)
-    assert fits == {"ProtoMatch": pytest.approx((0.6, 0.1))}
+    plots.tile_count_curve(axis, points, pd.DataFrame({"method": ["ProtoMatch"], "a": [0.6], "c": [0.1]}))
+    curve = axis.lines[0]
+    np.testing.assert_allclose(curve.get_ydata(), 0.6 - 0.1 / np.sqrt(curve.get_xdata()))
     drawn = [line for line in axis.lines if line.get_marker() == "s"]
     np.testing.assert_allclose(drawn[0].get_ydata(), points["f1"])
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["1", "4", "8", "16"]
