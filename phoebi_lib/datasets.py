@@ -230,12 +230,17 @@ def _published_root(name: str, variable: str, root: str | Path | None) -> Path:
 
 def _open_simulated(name: str, root: str | Path | None) -> Dataset:
     # imported here: the simulator writes its manifest files with this module
-    from phoebi_lib import simulate
+    from phoebi_lib import rehearsal, simulate
 
+    if name == rehearsal.DATASET:
+        folder = rehearsal.make_images(Path(root) if root is not None else None)
+        return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
     profile, _, world = name.removeprefix("sim:").partition(":")
     if profile not in simulate.SIMULATED or world not in ("", "shared"):
         known = ", ".join(f"sim:{key}" for key in simulate.SIMULATED)
-        raise ValueError(f"unknown simulated data set {name!r}; known: {known}, each also with ':shared'")
+        raise ValueError(
+            f"unknown simulated data set {name!r}; known: {known}, each also with ':shared', and {rehearsal.DATASET}"
+        )
     world = world or "combination"
     folder = Path(root) if root is not None else workspace.data_dir() / name.replace(":", "-")
     sizes = simulate.SIMULATED[profile]

@@ -10,20 +10,26 @@ from phoebi_lib import workspace
 from phoebi_lib.catalogue import COMBINATIONS
 
 IMAGES_PER_COMBINATION = 9
+DATASET = "sim:rehearsal"
 ENCODER = "vit_small_patch14_dinov2.lvd142m"
 # the four-class subset spells its folders with one letter a species (protocol of the released four-class manifest)
 FOUR_CLASS = {"bs": "b", "fj": "f", "ka": "k", "pf": "p"}
 
 
-def make_images(smoke: Path, target: Path) -> Path:
-    """Lay out the first nine smoke images of each combination as the published export does; return ``target``.
+def make_images(target: Path | None = None) -> Path:
+    """Lay out the first nine smoke images of each combination as the published export does; return the folder.
 
-    ``target`` then holds images/, images_4class/ and the four published manifests. An existing complete copy is kept.
-    Three consecutive images count as crops of one frame there, as in the published numbering.
+    ``target`` (``sim-rehearsal`` among the data by default) then holds images/, images_4class/ and the four published
+    manifests. A complete copy of the present smoke images is kept. Three consecutive images count as crops of one frame
+    there, as in the published numbering.
     """
-    from phoebi_lib.datasets import write_manifests
+    from phoebi_lib.datasets import open_dataset, write_manifests
 
-    if (target / "dataset.json").is_file():
+    smoke = open_dataset("sim:smoke")
+    target = workspace.data_dir() / "sim-rehearsal" if target is None else target
+    facts = {**smoke.facts, "name": DATASET, "crops_per_frame": 3}
+    record = target / "dataset.json"
+    if record.is_file() and json.loads(record.read_text())["parameters_sha256"] == facts["parameters_sha256"]:
         return target
     partial = target.with_name(f".{target.name}-partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -35,9 +41,7 @@ def make_images(smoke: Path, target: Path) -> Path:
         for folder in folders:
             folder.mkdir(parents=True)
             for number in range(1, IMAGES_PER_COMBINATION + 1):
-                shutil.copyfile(smoke / "images" / combination / f"{number:05d}.jpg", folder / f"{number:05d}.jpg")
-    facts = json.loads((smoke / "dataset.json").read_text())
-    facts.update(name="sim:rehearsal", crops_per_frame=3)
+                shutil.copyfile(smoke.images / combination / f"{number:05d}.jpg", folder / f"{number:05d}.jpg")
     (partial / "dataset.json").write_text(json.dumps(facts, indent=1))
     write_manifests(partial)
     shutil.rmtree(target, ignore_errors=True)
@@ -47,11 +51,9 @@ def make_images(smoke: Path, target: Path) -> Path:
 
 def prepare() -> tuple[Path, Path]:
     """Make the rehearsal's images and its hub cache of stand-in weights; return both folders."""
-    from phoebi_lib.datasets import open_dataset
     from phoebi_lib.encoders import write_stand_in
 
-    open_dataset("sim:smoke")
-    images = make_images(workspace.data_dir() / "sim-smoke", workspace.data_dir() / "sim-rehearsal")
+    images = make_images()
     hub = workspace.data_dir() / "rehearsal-hub"
     if not any(hub.rglob("*.safetensors")):
         write_stand_in(ENCODER, hub)
