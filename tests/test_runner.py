@@ -8,8 +8,9 @@ import time
 
 import nbformat
 import pytest
+from PIL import Image
 
-from phoebi_lib import freshness, parameters, runner, workspace
+from phoebi_lib import freshness, parameters, runner
 
 HEAD = """---
 jupytext:
@@ -41,8 +42,9 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(folder, code):
-    body = CELL.format(tags="parameters", code='profile = "smoke"\nseed = 1') + CELL.format(tags="", code=code)
+def write(folder, code, more=""):
+    names = f'profile = "smoke"\nseed = 1\n{more}'.strip()
+    body = CELL.format(tags="parameters", code=names) + CELL.format(tags="", code=code)
     (folder / "notebooks" / "small.md").write_text(HEAD + body)
 
 
@@ -94,17 +96,18 @@ def test_an_unknown_notebook_or_parameter_starts_nothing(project):
 
 def test_every_changed_input_is_reported(project, monkeypatch):
     source = project / "notebooks" / "small.md"
-    image = project / "one.jpg"
-    image.write_bytes(b"pixels")
+    image = project / "slides" / "one.png"
+    image.parent.mkdir()
+    Image.new("L", (8, 8), 90).save(image)
     library = project / "library"
     (library / "part").mkdir(parents=True)
     (library / "part" / "code.py").write_text("x = 1\n")
     monkeypatch.setattr(freshness, "__file__", str(library / "freshness.py"))
-    monkeypatch.setattr(freshness, "data_digest", lambda name: workspace.file_sha256(image))
-    job = runner.Job(source, project / "out" / "small.ipynb", {"profile": "smoke"})
+    job = runner.Job(source, project / "out" / "small.ipynb", {"profile": "smoke", "dataset": str(image.parent)})
+    write(project, "print(profile)", 'dataset = ""')
 
     def stale():
-        return freshness.stale(job.executed, freshness.inputs(source, job.parameters, "some data"))
+        return freshness.stale(job.executed, freshness.inputs(source, job.parameters, job.dataset))
 
     assert stale() == ["missing"]
     runner.run_one(job)
@@ -117,7 +120,7 @@ def test_every_changed_input_is_reported(project, monkeypatch):
         assert stale() == [name]
         path.write_bytes(kept)
     assert stale() == []
-    assert freshness.stale(job.executed, freshness.inputs(source, {"profile": "paper"}, "some data")) == ["parameters"]
+    assert freshness.stale(job.executed, freshness.inputs(source, {"profile": "paper"}, job.dataset)) == ["parameters"]
 
 
 def test_stock_papermill_runs_an_exported_copy(project):
