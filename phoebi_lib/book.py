@@ -14,7 +14,7 @@ import nbformat
 import yaml
 
 from phoebi_lib import workspace
-from phoebi_lib.provenance import PUBLISHED, SIMULATED, STAND_IN
+from phoebi_lib.provenance import STATEMENTS
 
 _ERROR_MARKS = ("Traceback (most recent call last)", "system-message")
 
@@ -25,27 +25,35 @@ class BookError(RuntimeError):
 
 def toc_pages(folder: Path) -> list[str]:
     """Return the pages that ``folder/_toc.yml`` lists, without suffix, the root first."""
-    toc = yaml.safe_load((folder / "_toc.yml").read_text())
-    chapters = [chapter["file"] for part in toc.get("parts", []) for chapter in part["chapters"]]
-    return [toc["root"], *chapters]
+    path = folder / "_toc.yml"
+    toc = yaml.safe_load(path.read_text())
+    try:
+        chapters = [chapter["file"] for part in toc.get("parts", []) for chapter in part["chapters"]]
+        return [toc["root"], *chapters]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BookError(f"{path} is not a table of contents: it needs root, and parts with chapters") from error
 
 
 def announcement(folder: Path) -> str:
-    """Return the line shown above every page: what the images behind the executed notebooks are.
+    """Return the line shown above every page: what kind of evidence the executed notebooks rest on.
 
-    Raises BookError where the notebooks of one book were executed under different profiles.
+    Pages computed from labels alone do not count. Raises BookError where the others were executed under different
+    profiles or rest on different kinds of evidence: one line could not be true of all.
     """
-    profiles = set()
+    profiles, evidence = set(), set()
     for page in toc_pages(folder):
         path = folder / f"{page}.ipynb"
         if path.is_file():
-            values = nbformat.read(path, as_version=4).metadata.get("phoebi", {}).get("parameters", {})
-            profiles.add(values.get("profile", ""))
-    profiles.discard("")
-    if len(profiles) != 1:
-        raise BookError(f"the notebooks of a book must share one profile; found {sorted(profiles) or 'none'}")
-    (profile,) = profiles
-    return {"rehearsal": STAND_IN, "paper": PUBLISHED}.get(profile, SIMULATED)
+            record = nbformat.read(path, as_version=4).metadata.get("phoebi", {})
+            profiles.add(record.get("parameters", {}).get("profile", "unknown"))
+            evidence.add(record.get("evidence", "unknown"))
+    kinds = evidence - {"exact"} or {"exact"}
+    if len(profiles) != 1 or len(kinds) != 1 or not kinds <= STATEMENTS.keys():
+        raise BookError(
+            f"the notebooks of a book must share one profile and one kind of evidence; found profiles "
+            f"{sorted(profiles) or 'none'}, evidence {sorted(kinds)}: run them again (phoebi run --out)"
+        )
+    return STATEMENTS[kinds.pop()]
 
 
 def _vendor_mathjax(folder: Path) -> None:

@@ -18,10 +18,14 @@ class _Friendly(click.Group):
             return super().invoke(context)
         except click.exceptions.Exit:
             raise  # the end of --help, which click counts among the runtime errors
-        except (ValueError, OSError, RuntimeError, ImportError) as error:
-            if context.params.get("debug"):
+        except click.ClickException:
+            raise
+        except Exception as error:
+            if context.find_root().params.get("debug"):
                 raise
-            raise click.ClickException(str(error)) from error
+            expected = isinstance(error, (ValueError, OSError, RuntimeError, ImportError)) and str(error)
+            text = str(error) if expected else f"{type(error).__name__}: {error} (phoebi --debug ... shows where)"
+            raise click.ClickException(text) from error
 
 
 @click.group(cls=_Friendly)
@@ -105,7 +109,7 @@ def embed(dataset: str, encoder: str, weights: Path | None, grid: int, compat: s
 @click.option("-p", "assignments", multiple=True, metavar="NAME=VALUE[,VALUE...]",
               help="Set a parameter; several values make a sweep, several -p their product.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the executed copies [results/runs/PROFILE].")
-@click.option("--jobs", default=1, show_default=True, help="Notebooks at once.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Notebooks at once.")
 @click.option("--timeout", default=3600, show_default=True, help="Seconds a cell may take.")
 @click.option("--force", is_flag=True, help="Run even what is fresh.")
 @click.option("--list", "listing", is_flag=True, help="Show the notebooks, their parameters and defaults; run nothing.")
@@ -130,8 +134,6 @@ def run(names, profile, assignments, out, jobs, timeout, force, listing) -> None
         table = results.collect(workspace.results_dir())
         if table is not None:
             click.echo(f"results table: {table}", err=True)
-    if out is not None:
-        results.copy_tables(workspace.results_dir(), out)
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -24,17 +25,14 @@ def content_hashes(dataset: Dataset, store: Path | None = None) -> list[str]:
     """
     store = workspace.pools_dir() if store is None else store
     memory = store / "hashes" / f"{workspace.text_sha256(str(dataset.images.resolve()))[:16]}.json"
-    try:
-        known = json.loads(memory.read_text())
-    except (FileNotFoundError, ValueError):
-        known = {}
+    known = _remembered(memory)
     hashes, changed, now = [], False, time.time()
     for i, name in enumerate(dataset.manifest["path"]):
         path = dataset.file(i)
         try:
             stat = path.stat()
             identity = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-            if known.get(name, [None])[:-1] == identity:
+            if name in known and known[name][:-1] == identity:
                 hashes.append(known[name][-1])
                 continue
             hashes.append(workspace.file_sha256(path))
@@ -45,6 +43,17 @@ def content_hashes(dataset: Dataset, store: Path | None = None) -> list[str]:
             known[name] = [*identity, hashes[-1]]
             changed = True
     if changed:
-        with workspace.atomic_path(memory) as temporary:
+        # on a read-only or full disk the files are read again next time
+        with contextlib.suppress(OSError), workspace.atomic_path(memory) as temporary:
             temporary.write_text(json.dumps(known))
     return hashes
+
+
+def _remembered(memory: Path) -> dict[str, list]:
+    """Return what is remembered of each path, [size, modified, changed, hash]; nothing where that is damaged."""
+    try:
+        known = json.loads(memory.read_text())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    entries = known.items() if isinstance(known, dict) else ()
+    return {name: entry for name, entry in entries if isinstance(entry, list) and entry and isinstance(entry[-1], str)}

@@ -17,7 +17,7 @@ import pandas as pd
 
 from phoebi_lib import manifest_files, workspace
 from phoebi_lib.catalogue import CODES, COMBINATIONS, FOUR_CLASS_CODES, label_matrix
-from phoebi_lib.folders import around, find_images, list_images, read_facts
+from phoebi_lib.folders import around, find_images, list_images, pictures_beside, read_facts, row_positions
 from phoebi_lib.images import ImageError, read_image
 from phoebi_lib.progress import track
 from phoebi_lib.published import CROPS_PER_FRAME, IMAGE_SIZE, check_published, compare_manifest_files
@@ -29,6 +29,10 @@ _SETTINGS = {
     "phoebi6": ("PHOEBI_PHOEBI6", ("images",), CODES),
     "phoebi4": ("PHOEBI_PHOEBI4", ("images_4class", "images"), FOUR_CLASS_CODES),
 }
+# of the simulated data sets that open by name
+_SEED = 1337
+# what the paper says of the four-species set
+_PHOEBI4_IMAGES, _PHOEBI4_FOLDERS = 14_000, 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,7 @@ class Dataset:
         images: folder that the manifest's paths are relative to.
         manifest: one row per image: ``path``, ``combination`` ("" = unknown), ``frame``, ``crop``.
         codes: species codes in class order; K of them.
-        evidence: "simulated", "paper" or "user".
+        evidence: "simulated", "paper" (a copy with the published counts) or "user".
         facts: what ``dataset.json`` says (simulation hash, world, ...), with ``crops_per_frame`` always present.
         notes: sentences on what opening it found: counts, manifest files, entries left out.
         size: expected side in pixels, or None for any.
@@ -107,12 +111,7 @@ class Dataset:
 
     def select(self, rows: Sequence[int] | np.ndarray) -> Dataset:
         """Return the data set of these row positions (or of this boolean mask), in the order given."""
-        rows = np.asarray(rows)
-        if rows.dtype == bool and rows.shape != (len(self),):
-            raise ValueError(f"a mask must have one entry per image ({len(self)}), got shape {rows.shape}")
-        positions = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
-        if positions.size and not (0 <= positions.min() and positions.max() < len(self)):
-            raise IndexError(f"row positions must lie in 0..{len(self) - 1}")
+        positions = row_positions(rows, len(self))
         return replace(self, manifest=self.manifest.iloc[positions].reset_index(drop=True))
 
 
@@ -135,7 +134,8 @@ def open_dataset(
         codes: species codes in class order; by default the six (four for ``phoebi4``), or those of ``dataset.json``.
 
     ``phoebi6`` must be complete: forty combinations of 3,000 numbered images and, where the manifest files are there,
-    exactly the published splits. For the others, counts and manifest files are only reported (``notes``).
+    exactly the published splits. For the others, counts and manifest files are only reported (``notes``); a
+    ``phoebi4`` of other counts than 14,000 images in 14 folders has evidence "user".
 
     Raises:
         FileNotFoundError: no such data set, or no pictures in it; the message says where was looked.
@@ -245,7 +245,7 @@ def _open_simulated(name: str, root: str | Path | None) -> Dataset:
     folder = Path(root) if root is not None else workspace.data_dir() / name.replace(":", "-")
     sizes = simulate.SIMULATED[profile]
     if not _is_complete(folder, world, sizes, simulate.parameters_sha256()):
-        simulate.simulate_dataset(folder, name=name, world=world, **sizes)
+        simulate.simulate_dataset(folder, name=name, world=world, seed=_SEED, **sizes)
     return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
 
 
@@ -253,6 +253,7 @@ def _is_complete(folder: Path, world: str, sizes: Mapping[str, int], parameters:
     facts = read_facts(folder)
     expected = {
         "world": world,
+        "seed": _SEED,
         "parameters_sha256": parameters,
         "fields_per_combination": sizes["fields_per_combination"],
         "crops_per_frame": sizes["crops_per_field"],
@@ -288,6 +289,10 @@ def _open_folder(
     notes.insert(0, f"{len(manifest)} images, {each}")
     if evidence == "user" and facts.get("simulated"):
         evidence = "simulated"
+    if name == "phoebi4" and (len(manifest), len(per)) != (_PHOEBI4_IMAGES, _PHOEBI4_FOLDERS):
+        evidence = "user"
+        notes.append(f"not the published {_PHOEBI4_IMAGES:,} images in {_PHOEBI4_FOLDERS} folders: evidence is user")
+    notes += pictures_beside(images, root)
     if labelled:
         notes += compare_manifest_files(manifest, codes, beside, name == "phoebi4", enforce=name == "phoebi6")
     return Dataset(name, images, manifest, codes, evidence, {**facts, "crops_per_frame": crops}, tuple(notes))

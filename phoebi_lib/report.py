@@ -233,12 +233,12 @@ def _difference(line: Mapping[str, Any], places: int) -> str:
 
 
 def write_table(frame: pd.DataFrame, name: str) -> Path:
-    """Check a tidy table and write it to ``results/tables/<name>.csv``, whole or not at all; return the path."""
+    """Check a tidy table and write it to ``<tables>/<name>.csv``, whole or not at all; return the path."""
     return _write(validate(frame), name, ".csv")
 
 
 def book_table(frame: pd.DataFrame, name: str) -> Path:
-    """Write a table as it is shown to ``results/tables/<name>.display.csv``, for the book's ``csv-table`` directive.
+    """Write a table as it is shown to ``<tables>/<name>.display.csv``, for the book's ``csv-table`` directive.
 
     Returns the path. Raises ValueError for an empty table or cell: a page shows a reason or a dash, never nothing.
     """
@@ -256,7 +256,7 @@ def book_table(frame: pd.DataFrame, name: str) -> Path:
 def _write(frame: pd.DataFrame, name: str, ending: str) -> Path:
     if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"a table's name is a plain file name without a folder, got {name!r}")
-    path = workspace.results_dir() / "tables" / f"{name}{ending}"
+    path = workspace.tables_dir() / f"{name}{ending}"
     with workspace.atomic_path(path) as temporary:
         frame.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
     return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -20,21 +20,21 @@ def collect(results: Path) -> Path | None:
     """
     from phoebi_lib.protocols import summarise
 
-    files = sorted((results / "rows").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-    if not files:
-        return None
+    # a name that starts with a dot is a file that some process is writing, or was when it was killed
+    files = [path for path in (results / "rows").rglob("*.parquet") if not path.name.startswith(".")]
     # summarised file by file: the rows of a full-size sweep need not fit into memory together
-    table = pd.concat([summarise(pd.read_parquet(path)) for path in files], ignore_index=True)
+    summaries = []
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
+        try:
+            summaries.append(summarise(pd.read_parquet(path)))
+        except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+            print(f"left out of the results table: {path} is damaged ({error}); delete it", file=sys.stderr)
+    if not summaries:
+        return None
+    table = pd.concat(summaries, ignore_index=True)
     keys = [key for key in KEYS if key in table.columns]
     table = table.drop_duplicates(keys, keep="last").sort_values(keys, ignore_index=True)
     with workspace.atomic_path(results / "results.csv") as temporary:
         table.to_csv(temporary, index=False)
     return results / "results.csv"
 
-
-def copy_tables(results: Path, out: Path) -> None:
-    """Copy the display form of each table to ``out/tables``, where the book's pages look for it."""
-    for path in sorted((results / "tables").glob("*.display.csv")):
-        target = out / "tables" / path.name.replace(".display.csv", ".csv")
-        with workspace.atomic_path(target) as temporary:
-            shutil.copyfile(path, temporary)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +20,10 @@ import filelock
 import nbformat
 import papermill
 
-from phoebi_lib import freshness, kernels, parameters, workspace
+from phoebi_lib import freshness, kernels, parameters, session, workspace
+from phoebi_lib.provenance import evidence_of
+
+_SESSION = set(inspect.signature(session.start).parameters)
 
 
 class NotebookFailed(RuntimeError):
@@ -35,13 +42,26 @@ class Job:
     @property
     def dataset(self) -> str | None:
         """Return the data set that this run reads, or None."""
-        return self.parameters.get("dataset", parameters.defaults(self.source).get("dataset"))
+        return self._value("dataset")
+
+    @property
+    def evidence(self) -> str:
+        """Return what kind of evidence the numbers of this run are; without images they follow from labels alone."""
+        if not self.dataset:
+            return "exact"
+        return evidence_of(self.dataset, self._value("profile") or "", self._value("encoder") or "")
+
+    def _value(self, name: str) -> Any:
+        return self.parameters.get(name, parameters.defaults(self.source).get(name))
 
 
 def sources() -> dict[str, Path]:
     """Return the notebook sources by name (file name without suffix), in order."""
     folder = workspace.project() / "notebooks"
-    return {path.stem: path for path in sorted(folder.rglob("*.md"))}
+    found = {path.stem: path for path in sorted(folder.rglob("*.md"))}
+    if not found:
+        raise FileNotFoundError(f"no notebooks in {folder}; run phoebi inside a checkout, or set PHOEBI_PROJECT to one")
+    return found
 
 
 def find(name: str) -> Path:
@@ -61,11 +81,20 @@ def plan(names: list[str], profile: str, assignments: list[str], out: Path | Non
     for name in names or list(sources()):
         source = find(name)
         for given in parameters.sweep(assignments):
+            if "dataset" in given and Path(str(given["dataset"])).is_dir():
+                # the kernel runs in another folder than this command
+                given["dataset"] = str(Path(given["dataset"]).resolve())
             values = parameters.for_notebook(source, profile, given)
-            suffix = "".join(f"--{key}-{value}" for key, value in given.items())
+            session.start(**{name: value for name, value in values.items() if name in _SESSION})
+            suffix = "".join(f"--{key}-{_slug(value)}" for key, value in given.items())
             folder = out or workspace.results_dir() / "runs" / profile
             jobs.append(Job(source, folder / f"{name}{suffix}.ipynb", values, timeout))
     return jobs
+
+
+def _slug(value: Any) -> str:
+    """Return a value as a piece of a file name; a path gives its last part."""
+    return re.sub(r"[^A-Za-z0-9.+]+", "_", str(value).rstrip("/").rpartition("/")[2]).strip(".") or "value"
 
 
 def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
@@ -113,7 +142,9 @@ def run_one(job: Job, force: bool = False) -> str:
 def _run_fresh(job: Job, inputs: dict[str, str]) -> None:
     notebook = parameters.read_notebook(job.source)
     failed = job.executed.with_suffix(".failed.ipynb")
-    with workspace.atomic_path(job.executed) as temporary:
+    tables = freshness.tables_of(job.executed)
+    shutil.rmtree(tables, ignore_errors=True)
+    with workspace.atomic_path(job.executed) as temporary, _environment(PHOEBI_TABLES=str(tables.resolve())):
         try:
             _execute(notebook, temporary, job)
         except papermill.PapermillExecutionError as error:
@@ -124,6 +155,18 @@ def _run_fresh(job: Job, inputs: dict[str, str]) -> None:
             ) from None
         _clean(temporary, job, inputs)
     failed.unlink(missing_ok=True)
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables, which a kernel inherits, and put back what was there."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _execute(notebook: Any, destination: Path, job: Job) -> None:
@@ -157,7 +200,10 @@ def _clean(path: Path, job: Job, inputs: dict[str, str]) -> None:
     for index, model in enumerate(widgets.get("state", {})):
         text = text.replace(model, f"{index:032x}")
     notebook = nbformat.reads(text, as_version=4)
-    notebook.metadata["phoebi"] = {"source": job.source.name, "parameters": job.parameters, "inputs": inputs}
+    notebook.metadata["phoebi"] = {
+        "source": job.source.name, "parameters": job.parameters, "inputs": inputs, "evidence": job.evidence,
+        "tables": freshness.table_hashes(job.executed),
+    }  # fmt: skip
     nbformat.write(notebook, path)
 
 

@@ -53,26 +53,40 @@ def results_dir() -> Path:
     return _folder("PHOEBI_RESULTS", "results")
 
 
+def tables_dir() -> Path:
+    """Return the folder of tables: ``PHOEBI_TABLES`` (the runner sets it for each notebook) or ``<results>/tables``."""
+    value = os.environ.get("PHOEBI_TABLES")
+    return Path(value).resolve() if value else results_dir() / "tables"
+
+
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, delete it on error.
 
-    The temporary name keeps the suffix, so that writers which choose a format by suffix still work.
+    The temporary name keeps the suffix, so that writers which choose a format by suffix still work. An OSError that
+    names no file (a full disk during a write) or the temporary one is raised anew with the name ``path``.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         # mkstemp makes the file private to its owner; give it the permissions an ordinary open() would have given
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
         os.replace(temporary, path)
+    except OSError as error:
+        unnamed = error.filename is None or os.path.basename(error.filename).startswith(f".{path.stem}-")
+        if error.errno is None or not unnamed:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def file_sha256(path: str | Path) -> str:

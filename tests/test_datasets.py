@@ -103,18 +103,23 @@ def test_select(tmp_path):
         data.select([6])
     with pytest.raises(IndexError):
         data.select([-1])
-    with pytest.raises(ValueError, match="mask"):
-        data.select(np.array([True]))
+    for mask in ([True], [True] * 7, np.ones((6, 1), dtype=bool)):
+        with pytest.raises(ValueError, match=r"one entry per image \(6\)"):
+            data.select(np.array(mask))
+    with pytest.raises(TypeError, match="whole numbers.*float64"):
+        data.select([0.0, 1.0])
+    with pytest.raises(ValueError, match="shape"):
+        data.select([[0, 1]])
 
 
 def test_pictures_without_labels(tmp_path):
-    for name in ("slide b.png", "slide a.tif", "slide a.jpg", "notes.txt"):
+    for name in ("slide b.png", "slide a.tif", "slide c.jpg", "notes.txt"):
         path = tmp_path / name
         path.write_text("x") if path.suffix == ".txt" else Image.new("RGB", (5, 4)).save(path)
     data = open_dataset(tmp_path)
     assert data.labelled is False and data.manifest["combination"].tolist() == [""] * 3
-    assert data.manifest["path"].tolist() == ["slide a.jpg", "slide a.tif", "slide b.png"]
-    assert data.manifest["frame"].tolist() == [1, 2, 3] and data.read(1).shape == (3, 4, 5)
+    assert data.manifest["path"].tolist() == ["slide a.tif", "slide b.png", "slide c.jpg"]
+    assert data.manifest["frame"].tolist() == [1, 2, 3] and data.read(0).shape == (3, 4, 5)
     with pytest.raises(ValueError, match="no labels.*combination folder"):
         _ = data.Y
     assert "labels unknown" in data.notes[0] and "notes.txt" in data.notes[1]
@@ -212,12 +217,23 @@ def test_a_user_folder_cannot_pass_for_the_release(layout, tmp_path, small_relea
 
 
 def test_phoebi4(layout, monkeypatch):
+    monkeypatch.setattr("phoebi_lib.datasets._PHOEBI4_IMAGES", 126)
     data = open_dataset("phoebi4", root=layout)
     assert (data.codes, len(data), data.evidence, data.images.name) == (FOUR_CLASS_CODES, 126, "paper", "images_4class")
     assert np.array_equal(data.Y[data.manifest["combination"] == "b_f"], data.Y[data.manifest["combination"] == "f_b"])
     assert data.notes[1] == "splits_4class.json: agrees with the library's split"
     monkeypatch.setenv("PHOEBI_PHOEBI4", str(layout))
     assert len(open_dataset("phoebi4")) == 126
+
+
+def test_phoebi4_of_other_counts_is_not_the_papers(layout, monkeypatch):
+    data = open_dataset("phoebi4", root=layout)
+    assert data.evidence == "user"
+    assert "not the published 14,000 images in 14 folders: evidence is user" in data.notes
+    for images, folders in ((126, 13), (125, 14)):
+        monkeypatch.setattr("phoebi_lib.datasets._PHOEBI4_IMAGES", images)
+        monkeypatch.setattr("phoebi_lib.datasets._PHOEBI4_FOLDERS", folders)
+        assert open_dataset("phoebi4", root=layout).evidence == "user"
 
 
 # manifest files
@@ -367,11 +383,21 @@ def test_published_prefixes(path):
 
 
 @pytest.mark.parametrize(
-    "facts", [{"crops_per_frame": 0}, {"crops_per_frame": "3"}, {"codes": "bs"}, {"codes": [1]}, []]
+    "facts",
+    [
+        {"crops_per_frame": 0},
+        {"crops_per_frame": "3"},
+        {"codes": "bs"},
+        {"codes": [1]},
+        [],
+        {"focus": float("nan")},
+        {"lamps": [{"lamp": float("inf")}]},
+        None,
+    ],
 )
 def test_faulty_dataset_json(tmp_path, facts):
     fill(tmp_path, ["bs"], n=1)
-    (tmp_path / "dataset.json").write_text(json.dumps(facts))
+    (tmp_path / "dataset.json").write_text('{"codes": [' if facts is None else json.dumps(facts))
     with pytest.raises(ManifestError, match=r"dataset\.json"):
         open_dataset(tmp_path)
 
@@ -407,6 +433,36 @@ def test_two_pictures_of_one_name(tmp_path, other):
     Image.new("RGB", (4, 4)).save(tmp_path / "bs" / other)
     with pytest.raises(ValueError, match=f"holds both .*{other}|holds both {other}"):
         open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("other", ["00001.png", "1.jpg"])
+def test_two_pictures_of_one_name_without_labels(tmp_path, other):
+    for name in ("00001.jpg", other):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    with pytest.raises(ValueError, match="two pictures of one name; keep one of them"):
+        open_dataset(tmp_path)
+
+
+def test_a_name_that_is_not_utf8_is_refused_and_shown(tmp_path):
+    fill(tmp_path, ["bs"], n=1)
+    odd = os.fsencode(tmp_path / "bs") + b"/caf\xe9.jpg"
+    with open(odd, "wb") as stream:
+        stream.write((tmp_path / "bs" / "00001.jpg").read_bytes())
+    with pytest.raises(ValueError, match=r"bs/caf.udce9\.jpg' is not valid UTF-8; rename") as caught:
+        open_dataset(tmp_path)
+    assert str(caught.value).isascii()
+
+
+@pytest.mark.parametrize("inside", ["images", "data/images"])
+def test_pictures_beside_the_image_folder_are_noted(tmp_path, inside):
+    fill(tmp_path / inside, ["bs"], n=2)
+    assert not any("beside" in note for note in open_dataset(tmp_path).notes)
+    (tmp_path / "readme.txt").write_text("x")
+    for name in ("stray.png", "stray 2.jpg", ".hidden.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    data = open_dataset(tmp_path)
+    note = f"{tmp_path.name}: 2 pictures beside images/ were left out (stray 2.jpg, stray.png)"
+    assert len(data) == 2 and data.notes.count(note) == 1
 
 
 def test_pictures_in_two_kinds_of_place(tmp_path):
@@ -488,7 +544,7 @@ def quick_simulator(monkeypatch, tmp_path):
     """Replace the drawing of fields; the calls are what is of interest here."""
     calls = []
 
-    def simulate_dataset(root, *, name, fields_per_combination, crops_per_field, world):
+    def simulate_dataset(root, *, name, fields_per_combination, crops_per_field, world, seed):
         calls.append((name, fields_per_combination, crops_per_field, world))
         for combination in COMBINATIONS:
             (root / "images" / combination).mkdir(parents=True, exist_ok=True)
@@ -503,6 +559,7 @@ def quick_simulator(monkeypatch, tmp_path):
             "codes": list(CODES),
             "parameters_sha256": simulate.parameters_sha256(),
             "world": world,
+            "seed": seed,
         }
         (root / "dataset.json").write_text(json.dumps(facts))
 
@@ -528,7 +585,7 @@ def test_simulated_images_are_made_once(quick_simulator, tmp_path):
     assert len(open_dataset("sim:default")) == 240 and len(quick_simulator) == 1
 
 
-@pytest.mark.parametrize("damage", ["image", "dataset.json", "hash"])
+@pytest.mark.parametrize("damage", ["image", "dataset.json", "hash", "seed"])
 def test_incomplete_simulations_are_finished(quick_simulator, tmp_path, damage):
     open_dataset("sim:smoke")
     folder = tmp_path / "sim-smoke"
@@ -536,10 +593,22 @@ def test_incomplete_simulations_are_finished(quick_simulator, tmp_path, damage):
         (folder / "images" / "pf" / "00002.jpg").unlink()
     elif damage == "dataset.json":
         (folder / "dataset.json").unlink()
+    elif damage == "seed":
+        edit(folder, "dataset.json", lambda facts: facts.update(seed=7))
     else:
         edit(folder, "dataset.json", lambda facts: facts.update(parameters_sha256="0" * 64))
+    assert open_dataset("sim:smoke").facts["seed"] == 1337
     assert len(open_dataset("sim:smoke")) == 120
     assert len(quick_simulator) == 2
+
+
+def test_a_set_of_another_seed_does_not_open_by_name(quick_simulator, monkeypatch, tmp_path):
+    """The simulator itself refuses to go on in such a folder; it has to be asked."""
+    open_dataset("sim:smoke")
+    edit(tmp_path / "sim-smoke", "dataset.json", lambda facts: facts.update(seed=7))
+    monkeypatch.setattr(simulate, "simulate_dataset", simulate.writer.simulate_dataset)
+    with pytest.raises(simulate.SimulationMismatchError, match="seed is 7, asked for 1337"):
+        open_dataset("sim:smoke")
 
 
 def test_worlds_and_roots(quick_simulator, tmp_path):

@@ -148,8 +148,11 @@ def test_class_without_validation_positives(fallback, expected):
     for choose in (quantile_thresholds, grid_thresholds):
         with pytest.warns(UserWarning, match="class 1 has no positive"):
             assert choose(scores, Y, fallback=fallback)[1] == expected
-    with pytest.raises(ValueError, match="fallback must be"):
-        quantile_thresholds(scores, Y, fallback="sometimes")
+    # refused even where no class needs it
+    for choose in (quantile_thresholds, grid_thresholds):
+        for bad in ("sometimes", np.nan):
+            with pytest.raises(ValueError, match="fallback must be"):
+                choose(scores, np.ones_like(Y), fallback=bad)
 
 
 def test_score_equal_to_the_threshold_is_absent():

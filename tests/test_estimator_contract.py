@@ -75,6 +75,12 @@ def test_constructor_only_stores(estimator):
         ChannelGroup(batch_size=0),
         ChannelGroup(epochs=True),
         ChannelGroup(weight_decay=-1),
+        ProtoMatch(fallback="foo"),
+        ProtoMatch(fallback=np.nan),
+        SimplexUnmix(fallback=np.inf),
+        SimplexUnmix(fallback=None),
+        ChannelGroup(fallback=True),
+        ChannelGroup(fallback=["never"]),
     ],
     ids=repr,
 )
@@ -82,6 +88,12 @@ def test_parameters_out_of_range_are_refused_by_name(bad, data):
     changed = [name for name, value in bad.get_params().items() if value != type(bad)().get_params()[name]]
     with pytest.raises(ValueError, match=changed[0]):
         bad.fit(*data)
+
+
+@pytest.mark.parametrize("fallback", ["never", "max+1", 0.05, 1, np.float32(0.5)])
+def test_known_fallbacks_are_accepted(fallback, data):
+    for kind in (ProtoMatch(), SimplexUnmix(epochs=0), ChannelGroup(epochs=0)):
+        assert kind.set_params(fallback=fallback).fit(*data).calibrate(*data).predict(data[0]).any()
 
 
 def test_order_of_calls_is_enforced(estimator, data):
@@ -238,6 +250,51 @@ def test_bad_labels_are_named(estimator, data, change, message):
         estimator.calibrate(X, change(Y))
     with pytest.raises(ValueError, match="4 classes.*fitted with 5"):
         estimator.calibrate(X, Y[:, :4])
+
+
+def test_labels_without_any_positive_are_refused(estimator, data):
+    X, Y = data
+    with pytest.raises(ValueError, match=f"{type(estimator).__name__}: .*no image holds any class"):
+        estimator.fit(X, 0 * Y)
+    with pytest.raises(NotFittedError):
+        estimator.decision_function(X)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: np.where(np.arange(5) == 3, np.nan, s), r"finite, but scores\[0, 3\] is nan"),
+        (lambda s: np.where(np.arange(5) == 3, -np.inf, s), r"finite, but scores\[0, 3\] is -inf"),
+        (lambda s: s[:, :1], r"shape \(N, 5\).*found shape \(70, 1\)"),
+        (lambda s: s[:, :4], r"found shape \(70, 4\)"),
+        (lambda s: np.hstack([s, s]), r"found shape \(70, 10\)"),
+        (lambda s: s[0], r"found shape \(5,\)"),
+        (lambda s: s[None], r"found shape \(1, 70, 5\)"),
+        (lambda s: s[:0], r"found shape \(0, 5\)"),
+    ],
+)
+def test_bad_scores_are_named(estimator, data, change, message):
+    X, Y = data
+    scores = estimator.fit(X, Y).decision_function(X)
+    with pytest.raises(ValueError, match=message):
+        estimator.calibrate_scores(change(scores), Y)
+    assert not hasattr(estimator, "thresholds_")
+    predicted = estimator.calibrate_scores(scores, Y).predict_scores(scores)
+    with pytest.raises(ValueError, match=message):
+        estimator.predict_scores(change(scores))
+    assert np.array_equal(estimator.predict_scores(scores.tolist()), predicted)
+
+
+def test_scores_at_hand_come_with_sound_labels_and_a_fitted_estimator(estimator, data):
+    X, Y = data
+    for call in (lambda: estimator.calibrate_scores(0.0 * Y, Y), lambda: estimator.predict_scores(0.0 * Y)):
+        with pytest.raises(NotFittedError, match="call fit"):
+            call()
+    scores = estimator.fit(X, Y).decision_function(X)
+    with pytest.raises(ValueError, match="0 and 1 only"):
+        estimator.calibrate_scores(scores, 2 * Y)
+    with pytest.raises(ValueError, match="4 classes.*fitted with 5"):
+        estimator.calibrate_scores(scores, Y[:, :4])
 
 
 @pytest.mark.filterwarnings("ignore:class . has no positive")

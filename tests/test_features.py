@@ -364,6 +364,9 @@ def test_a_folder_without_labels(folder, tmp_path):
 
 def test_evidence(dataset):
     encoder = TinyEncoder()
+    for evidence, expected in (("simulated", "simulated"), ("paper", "user"), ("user", "user")):
+        assert embed(replace(dataset, evidence=evidence), encoder, FRONT_END).evidence == expected
+    encoder.record = get_record("uni")
     for evidence in ("simulated", "paper", "user"):
         assert embed(replace(dataset, evidence=evidence), encoder, FRONT_END).evidence == evidence
     encoder.stand_in = True

@@ -247,12 +247,12 @@ def test_claimed_sizes_are_refused_before_decoding(tmp_path):
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    for side in (10_001, 2**30):
+    for side in (10_001, 20_000, 2**30):
         head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
         (tmp_path / "bomb.png").write_bytes(
             b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
         )
-        with pytest.raises(ImageError, match=r"bomb\.png.*(megapixels|decompression bomb)"):
+        with pytest.raises(ImageError, match=r"bomb\.png.*more than 100 megapixels; crop or tile it first"):
             read_image(tmp_path / "bomb.png")
 
 

@@ -65,6 +65,11 @@ def test_sweep_is_the_product_in_order():
     assert parameters.sweep([]) == [{}]
 
 
+def test_a_value_that_is_no_literal_is_refused():
+    with pytest.raises(ParameterError, match="seed="):
+        parameters.sweep(["seed=[1"])
+
+
 @pytest.mark.parametrize("text", ["seed", "=3", "seed=", "a b=3"])
 def test_malformed_assignments_are_refused(text):
     with pytest.raises(ParameterError, match="NAME=VALUE"):

@@ -63,9 +63,10 @@ def test_banner_follows_the_pool():
 
 
 def test_banner_of_published_and_own_images():
-    published = banner(RUN, dataset="phoebi6").text
+    published = banner(RUN, dataset="phoebi6", encoder="vit_small_patch14_dinov2.lvd142m").text
     assert "Published images" in published and SENTENCE not in published and "simulation" not in published
     assert "not comparable" in banner(RUN, dataset="/somewhere/slides").text
+    assert "not comparable" in banner(RUN, dataset="phoebi6").text, "the paper's images through another encoder"
 
 
 def test_a_folder_of_simulated_images_is_told_by_its_record(tmp_path):

@@ -123,6 +123,54 @@ def test_every_changed_input_is_reported(project, monkeypatch):
     assert freshness.stale(job.executed, freshness.inputs(source, {"profile": "paper"}, job.dataset)) == ["parameters"]
 
 
+TABLE = """import pandas as pd
+from phoebi_lib.report import book_table
+book_table(pd.DataFrame({"seed": [seed]}), "seeds")"""
+
+
+def test_each_copy_has_its_own_tables_and_knows_them(project):
+    write(project, TABLE)
+    jobs = runner.plan(["small"], "smoke", ["seed=3,4"], project / "out")
+    runner.run(jobs)
+    tables = [freshness.tables_of(job.executed) / "seeds.display.csv" for job in jobs]
+    assert [table.read_text() for table in tables] == ["seed\n3\n", "seed\n4\n"]
+    now = freshness.inputs(jobs[0].source, jobs[0].parameters, None)
+    assert freshness.stale(jobs[0].executed, now) == []
+    tables[0].write_text("seed\n4\n")
+    assert freshness.stale(jobs[0].executed, now) == ["tables"], "another run's table under this page"
+    tables[0].unlink()
+    assert freshness.stale(jobs[0].executed, now) == ["tables"]
+    runner.run_one(jobs[0])
+    assert tables[0].read_text() == "seed\n3\n"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": 3}', '{"nbformat": 4}'])
+def test_a_damaged_copy_is_stale(project, content):
+    (job,) = runner.plan(["small"], "smoke", [], project / "out")
+    job.executed.parent.mkdir()
+    job.executed.write_text(content)
+    assert freshness.stale(job.executed, {"source": "x"}) in (["damaged"], ["source"])
+    runner.run_one(job)
+    assert printed(job.executed) == "smoke 1\n"
+
+
+def test_values_are_checked_and_paths_tamed_before_a_kernel_starts(project, monkeypatch):
+    write(project, "print(seed)", 'dataset = "sim:smoke"\npartition = "random"')
+    with pytest.raises(ValueError, match="unknown partition 'lco'"):
+        runner.plan(["small"], "smoke", ["partition=lco"], None)
+    (project / "elsewhere" / "slides").mkdir(parents=True)
+    monkeypatch.chdir(project / "elsewhere")
+    (job,) = runner.plan(["small"], "smoke", ["dataset=../elsewhere/slides"], project / "out")
+    assert job.parameters["dataset"] == str(project / "elsewhere" / "slides")
+    assert job.executed == project / "out" / "small--dataset-slides.ipynb"
+
+
+def test_no_notebooks_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("PHOEBI_PROJECT", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no notebooks"):
+        runner.plan([], "smoke", [], None)
+
+
 def test_stock_papermill_runs_an_exported_copy(project):
     import papermill
 

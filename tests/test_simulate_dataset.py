@@ -86,6 +86,21 @@ def test_two_workers_write_the_same_bytes(reference, tmp_path):
     assert contents(tmp_path) == contents(reference)
 
 
+@pytest.mark.parametrize("world", ["combination", "shared"])
+def test_another_seed_writes_other_bytes(tmp_path, world):
+    tiny = {**SET, "fields_per_combination": 3, "crops_per_field": 1, "world": world}
+    sets = []
+    for folder, seed in (("first", 1), ("again", 1), ("second", 2)):
+        simulate_dataset(tmp_path / folder, **tiny, seed=seed, overrides=SMALL)
+        sets.append(contents(tmp_path / folder))
+    first, again, second = sets
+    assert first == again and first.keys() == second.keys()
+    pictures = [name for name in first if name.endswith(".jpg")]
+    assert len(pictures) == 6
+    for name in (*pictures, "cells.csv", "sessions.csv", "dataset.json"):
+        assert first[name] != second[name], name
+
+
 def _runs(pid: str) -> bool:
     """Whether a process is alive; one that waits to be reaped is not."""
     try:

@@ -91,6 +91,18 @@ def test_worlds():
         session_of("bs", 1, parameters, seed=1, world="own")
 
 
+@pytest.mark.parametrize("world", ["combination", "shared"])
+def test_sessions_depend_on_the_seed(world):
+    parameters = load_parameters(SMALL)
+    first, again, second = (
+        [session_of("ka_fj", frame, parameters, seed=seed, world=world) for frame in range(1, 25)] for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert not any(one == other for _, one in first for _, other in second)
+    if world == "shared":
+        assert [number for number, _ in first] != [number for number, _ in second]
+
+
 def test_mixing_shares_the_volume_among_the_suspensions():
     parameters = load_parameters()
     session = draw_session(parameters, np.random.default_rng(0))

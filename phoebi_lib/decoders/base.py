@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from phoebi_lib.decoders.checks import blocks, check_features, check_labels, check_number
 from phoebi_lib.decoders.storage import read_state, write_state
-from phoebi_lib.decoders.thresholds import NEVER
+from phoebi_lib.decoders.thresholds import NEVER, check_fallback
 
 
 class Decoder(BaseEstimator):
@@ -26,7 +26,8 @@ class Decoder(BaseEstimator):
     earlier ``fit`` or ``calibrate`` learned. ``calibrate`` chooses ``thresholds_`` (K,) on images kept out of training.
     ``predict`` says present where score > threshold, strictly, in float64.
 
-    A class without a training image is warned about and never predicted.
+    A class without a training image is warned about and never predicted. Labels in which no image holds any class are
+    refused, by the baselines too: there is nothing to learn from them, and every estimator sees the same labels.
 
     A subclass implements ``_fit(X, Y)``, ``_score_tiles(block)`` and ``_choose_thresholds(scores, Y)``, may override
     ``aggregate``, and names what it learns in ``_arrays`` (saved as tensors) and ``_facts`` (saved as JSON).
@@ -38,13 +39,16 @@ class Decoder(BaseEstimator):
     def fit(self, X: np.ndarray, Y: np.ndarray, *, validation: tuple[np.ndarray, np.ndarray] | None = None) -> Self:
         """Learn from training images. ``validation`` is part of the common contract and is ignored by the decoders.
 
-        Raises ``TypeError`` or ``ValueError`` naming what was found for features, labels or parameters out of range.
+        Raises ``TypeError`` or ``ValueError`` naming what was found for features, labels or parameters out of range;
+        ``ValueError`` too where no image holds any class.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self._check_parameters()
         X = check_features(X, self._owner)
         Y = check_labels(Y, self._owner, len(X))
+        if not Y.any():
+            raise ValueError(f"{self._owner}: Y is zero throughout, no image holds any class; pass the images' labels")
         self._fit(X, Y)
         self.present_ = Y.any(axis=0)
         self.n_classes_ = Y.shape[1]
@@ -77,12 +81,16 @@ class Decoder(BaseEstimator):
 
     def calibrate(self, X: np.ndarray, Y: np.ndarray) -> Self:
         """Choose ``thresholds_`` (K,) float64 on images kept out of training, normally the validation part."""
-        scores = self.decision_function(X)
-        return self.calibrate_scores(scores, check_labels(Y, self._owner, len(scores), self.n_classes_))
+        return self.calibrate_scores(self.decision_function(X), Y)
 
     def calibrate_scores(self, scores: np.ndarray, Y: np.ndarray) -> Self:
-        """As :meth:`calibrate`, from image scores (N, K) that are already at hand."""
-        thresholds = self._choose_thresholds(scores, Y)
+        """As :meth:`calibrate`, from image scores (N, K) that are already at hand.
+
+        Raises ``ValueError`` for scores of another shape or that are not finite, and for labels as in :meth:`fit`,
+        except that a class, or all of them, may lack positives.
+        """
+        scores = self._check_scores(scores)
+        thresholds = self._choose_thresholds(scores, check_labels(Y, self._owner, len(scores), self.n_classes_))
         self.thresholds_ = np.where(self.present_, thresholds, NEVER)
         return self
 
@@ -91,7 +99,11 @@ class Decoder(BaseEstimator):
         return self.predict_scores(self.decision_function(X))
 
     def predict_scores(self, scores: np.ndarray) -> np.ndarray:
-        """As :meth:`predict`, from image scores (N, K) that are already at hand."""
+        """As :meth:`predict`, from image scores (N, K) that are already at hand.
+
+        Raises ``ValueError`` for scores of another shape or that are not finite.
+        """
+        scores = self._check_scores(scores)
         if not hasattr(self, "thresholds_"):
             raise NotFittedError(f"{self._owner} has no thresholds yet; call calibrate(X, Y) on validation images")
         return (scores > self.thresholds_).astype(np.int64)
@@ -142,9 +154,29 @@ class Decoder(BaseEstimator):
         self._check_fitted()
         return check_features(X, self._owner, self.n_features_in_)
 
+    def _check_scores(self, scores: np.ndarray) -> np.ndarray:
+        """Return ``scores`` as float64. Raises ``ValueError`` unless they are (N, K) of the fitted K, and finite."""
+        self._check_fitted()
+        scores = np.asarray(scores, dtype=np.float64)
+        if scores.ndim != 2 or scores.shape[1] != self.n_classes_ or not len(scores):
+            raise ValueError(
+                f"{self._owner}: scores must have shape (N, {self.n_classes_}), images by the classes of fit; "
+                f"found shape {scores.shape}"
+            )
+        bad = ~np.isfinite(scores)
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise ValueError(
+                f"{self._owner}: scores must be finite, but scores[{row}, {column}] is {scores[row, column]}"
+            )
+        return scores
+
     def _check_parameters(self) -> None:
-        if "random_state" in self.get_params(deep=False):
+        parameters = self.get_params(deep=False)
+        if "random_state" in parameters:
             check_number(self._owner, "random_state", self.random_state, 0, integer=True)
+        if "fallback" in parameters:
+            check_fallback(self._owner, self.fallback)
 
     def _check_state(self, where: str) -> None:
         """Raise ``ValueError`` where loaded arrays do not fit the loaded sizes, or hold values that are not numbers."""

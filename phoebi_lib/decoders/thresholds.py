@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
 GRID = np.arange(1, 100) / 100.0
 NEVER = np.inf
+
+
+def check_fallback(owner: str, fallback: Any) -> None:
+    """Raise ``ValueError`` unless ``fallback`` is ``"never"``, ``"max+1"`` or a finite number."""
+    is_number = isinstance(fallback, (int, float, np.integer, np.floating)) and not isinstance(fallback, bool)
+    if not (np.isfinite(fallback) if is_number else isinstance(fallback, str) and fallback in ("never", "max+1")):
+        raise ValueError(f"{owner}: fallback must be 'never', 'max+1' or a finite number; found {fallback!r}")
 
 
 def quantile_thresholds(
@@ -20,8 +28,9 @@ def quantile_thresholds(
 
     A class without positives is warned about and gets the ``fallback``: ``"never"`` is infinity, ``"max+1"`` the
     largest score plus one (published for leave-combinations-out), a number is that number (published for the random
-    split: 0.05 for SimplexUnmix, 0.5 for ProtoMatch).
+    split: 0.05 for SimplexUnmix, 0.5 for ProtoMatch). Raises ``ValueError`` for any other.
     """
+    check_fallback("quantile_thresholds", fallback)
     scores = np.asarray(scores, dtype=np.float64)
     thresholds = np.empty(scores.shape[1])
     for k in range(scores.shape[1]):
@@ -46,6 +55,7 @@ def grid_thresholds(
     always. Here it is warned about and gets the ``fallback`` of :func:`quantile_thresholds`; pass 0.01 for the
     published behaviour.
     """
+    check_fallback("grid_thresholds", fallback)
     scores = np.asarray(scores, dtype=np.float64)
     thresholds = np.empty(scores.shape[1])
     for k in range(scores.shape[1]):
@@ -66,9 +76,7 @@ def _fallback(fallback: str | float, scores: np.ndarray) -> float:
         return NEVER
     if fallback == "max+1":
         return float(scores.max()) + 1.0
-    if isinstance(fallback, (int, float)) and not isinstance(fallback, bool):
-        return float(fallback)
-    raise ValueError(f"fallback must be 'never', 'max+1' or a number; found {fallback!r}")
+    return float(fallback)
 
 
 def _warn(k: int, threshold: float) -> None:

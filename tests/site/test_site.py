@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 from phoebi_lib import book, freshness, runner, workspace
+from phoebi_lib.provenance import SIMULATED
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_every_copy_says_what_its_numbers_rest_on(site):
         text = "".join(str(o.get("data", {}).get("text/plain", "")) for c in cells for o in c.get("outputs", []))
         assert "evidence" in text, f"{path.name} has lost its banner"
         if "dataset" in nbformat.read(path, as_version=4).metadata["phoebi"]["parameters"]:
-            assert book.SIMULATED in text, f"{path.name} does not say that its images are simulated"
+            assert SIMULATED in text, f"{path.name} does not say that its images are simulated"
 
 
 def test_the_book_builds_and_every_page_passes(site, pages):
@@ -61,7 +62,7 @@ def test_the_book_builds_and_every_page_passes(site, pages):
 def test_the_banner_stands_on_every_page(site, pages):
     for page in book.toc_pages(site):
         text = re.sub(r"\s+", " ", (pages / f"{page}.html").read_text())
-        assert book.SIMULATED in text, f"{page} does not say that its images are simulated"
+        assert SIMULATED in text, f"{page} does not say that its images are simulated"
 
 
 def test_nothing_is_fetched_from_elsewhere(site, pages):
