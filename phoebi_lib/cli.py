@@ -84,7 +84,8 @@ def rehearse() -> None:
 @click.option("--encoder", default="efficientnet_lite0", show_default=True, help="See `phoebi encoders`.")
 @click.option("--weights", type=click.Path(path_type=Path), help="A weights file or folder.")
 @click.option("--grid", default=4, show_default=True, help="Tiles per side of a frame.")
-@click.option("--compat", type=click.Choice(["corrected", "reference"]), default="corrected", show_default=True)
+@click.option("--compat", type=click.Choice(["corrected", "reference"]), default="corrected", show_default=True,
+              help="The illumination correction: mended, or as the published numbers were made.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="A torch device, such as cuda.")
 def embed(dataset: str, encoder: str, weights: Path | None, grid: int, compat: str, device: str) -> None:
     """Fill the feature pool of DATASET: sim:smoke, sim:default, phoebi6, phoebi4 or a folder of pictures.
@@ -101,6 +102,7 @@ def embed(dataset: str, encoder: str, weights: Path | None, grid: int, compat: s
     pool = fill(open_dataset(dataset), load_encoder(encoder, weights=weights, device=device), front_end)
     images, tiles, width = pool.raw.shape
     click.echo(f"{dataset}: {images} images x {tiles} tiles x {width} features in pool {pool.key[:16]}")
+    click.echo(f"{workspace.pools_dir() / pool.key[:16] / 'features.npy'}")
 
 
 @main.command()
@@ -117,7 +119,10 @@ def run(names, profile, assignments, out, jobs, timeout, force, listing) -> None
     """Execute the notebooks NAMES (all without NAMES) from their sources through papermill.
 
     Parameters are strict: an unknown name or a value of the wrong type is refused before any kernel starts. Copies
-    whose inputs have not changed are not run again, so a stopped sweep goes on where it was.
+    whose inputs have not changed are not run again, so a stopped sweep goes on where it was. Images and features that
+    a profile needs are made on first use, which takes minutes.
+
+    Partitions: random, lco-SEED (lco-1337, -1338 and -1339 are the paper's), dev-0 to dev-4, loso-SPECIES.
     """
     from phoebi_lib import parameters, results, runner
 
@@ -160,9 +165,10 @@ def encoders() -> None:
     """List the encoders: identifier, input size, feature width, parameters, licence."""
     from phoebi_lib.encoder_records import list_encoders
 
+    wide = max(len(record.name) for record in list_encoders())
     for record in list_encoders():
         gate = " (gated)" if record.gated else ""
-        click.echo(f"{record.name:42s} {record.title:24s} {record.size:4d} px  D = {record.dim:5d}  "
+        click.echo(f"{record.name:{wide}s} {record.title:24s} {record.size:4d} px  D = {record.dim:5d}  "
                    f"{record.params_m:8.1f} M  {record.licence}{gate}")  # fmt: skip
 
 

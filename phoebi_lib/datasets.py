@@ -223,7 +223,7 @@ def _published_root(name: str, variable: str, root: str | Path | None) -> Path:
         raise FileNotFoundError(
             f"{name}: there is no folder {folder.absolute()} ({source}). Export the data set sochastic/PHOEBI from the "
             f"Hugging Face hub (write each row's image bytes to its path, so that images lie in "
-            f"<folder>/images/<combination>/<nnnnn>.jpg) and pass root=<folder> or set {variable}"
+            f"<folder>/images/<combination>/<nnnnn>.jpg) and set {variable}=<folder> (in Python: root=<folder>)"
         )
     return folder
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from sklearn.base import clone
 
 from phoebi_lib.compat import choice
 from phoebi_lib.metrics import per_sample_f1
@@ -120,7 +121,7 @@ def run_partition(
     partition: str,
     *,
     seed: int,
-    methods: Iterable[str] | None = None,
+    methods: Iterable[str] | Mapping[str, Decoder] | None = None,
     compat: str = "corrected",
     store: str | Path | None = None,
     profile: str = "",
@@ -141,10 +142,16 @@ def run_partition(
     pool, code, parameters and library versions is read instead of computed, so that an interrupted sweep goes on where
     it stopped. Under ``loso-*`` the left-out species is in no training image: the decoders warn and never predict it.
 
-    Raises ``ValueError`` for an unknown method, compat or partition.
+    A decoder of your own takes part as ``methods={"Mine": MyDecoder()}``: it is cloned, gets the training seed if it
+    has a ``random_state``, and is run anew at each call, since nothing tells whether its code has changed.
+
+    Raises ``ValueError`` for an unknown method, compat or partition, or a decoder of yours named like the library's.
     """
+    own = dict(methods) if isinstance(methods, Mapping) else {}
+    if taken := sorted(own.keys() & METHODS.keys()):
+        raise ValueError(f"{', '.join(taken)} is the name of a method of the library; call yours differently")
     names = tuple(METHODS) if methods is None else tuple(methods)
-    unknown = [name for name in names if name not in METHODS]
+    unknown = [name for name in names if name not in METHODS and name not in own]
     if unknown or len(set(names)) != len(names):
         raise ValueError(f"methods must be different names out of {', '.join(METHODS)}; found {', '.join(names)}")
     grouping = choice("lco_grouping", compat)
@@ -164,7 +171,7 @@ def run_partition(
     stored, pending = {}, {}
     for name in names:
         path, key = folder / _file_name(name, facts), _key(name, device, facts)
-        found = _read(path, key)
+        found = None if name in own else _read(path, key)
         if found is None:
             pending[name] = (path, key)
         else:
@@ -175,12 +182,20 @@ def run_partition(
         dev_train = partition.startswith("dev-") and choice("dev_thresholds", compat) == "train"
         labels = pool.Y
         for name, (path, key) in track(pending.items(), total=len(pending), desc=partition):
-            factory, settings = METHODS[name]
-            decoder = factory(partition, compat, random_state=int(seed), device=device, **settings)
+            if name in own:
+                decoder = _seeded(own[name], int(seed))
+            else:
+                factory, settings = METHODS[name]
+                decoder = factory(partition, compat, random_state=int(seed), device=device, **settings)
             rows = _run(name, decoder, pool, labels, parts, features, "train" if dev_train else "val", facts)
             _write(path, key, rows)
             stored[name] = rows
     return pd.concat([stored[name] for name in names], ignore_index=True)
+
+
+def _seeded(decoder: Decoder, seed: int) -> Decoder:
+    fresh = clone(decoder)
+    return fresh.set_params(random_state=seed) if "random_state" in fresh.get_params(deep=False) else fresh
 
 
 def _run(
@@ -199,7 +214,7 @@ def _run(
     decoder.calibrate_scores(scores[calibration], labels[calibration])
     facts = {
         **facts,
-        "updates": int(decoder.updates_),
+        "updates": int(getattr(decoder, "updates_", 0)),
         "train_f1": float(per_sample_f1(labels["train"], decoder.predict_scores(scores["train"]))),
     }
     frames = []
@@ -226,7 +241,7 @@ def _key(name: str, device: str, facts: dict[str, Any]) -> str:
     # the method's parameters follow from these and the code, so that a key needs no decoder and hence no torch
     inputs = {
         "method": name,
-        "settings": METHODS[name][1],
+        "settings": METHODS[name][1] if name in METHODS else "not the library's",
         "device": device,
         "facts": facts,
         "code": _code_sha256(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from phoebi_lib.decoders.base import Decoder
-from phoebi_lib.decoders.checks import check_labels, check_values
+from phoebi_lib.decoders.checks import check_labels
 
 
 class AllPresent(Decoder):
@@ -29,7 +29,6 @@ class AllPresent(Decoder):
         return self
 
     def _fit(self, X: np.ndarray, Y: np.ndarray) -> None:
-        check_values(X, self._owner)
         self.updates_ = 0
 
     def _score_tiles(self, block: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from phoebi_lib.decoders.checks import blocks, check_features, check_labels, check_number
+from phoebi_lib.decoders.checks import blocks, check_features, check_labels, check_number, check_values
 from phoebi_lib.decoders.storage import read_state, write_state
 from phoebi_lib.decoders.thresholds import NEVER, check_fallback
 
@@ -29,8 +29,10 @@ class Decoder(BaseEstimator):
     A class without a training image is warned about and never predicted. Labels in which no image holds any class are
     refused, by the baselines too: there is nothing to learn from them, and every estimator sees the same labels.
 
-    A subclass implements ``_fit(X, Y)``, ``_score_tiles(block)`` and ``_choose_thresholds(scores, Y)``, may override
-    ``aggregate``, and names what it learns in ``_arrays`` (saved as tensors) and ``_facts`` (saved as JSON).
+    A subclass implements ``_fit(X, Y)``; ``_score_tiles(block)``, (n, T, D) float64 -> (n, T, K); and
+    ``_choose_thresholds(scores, Y)``, (N, K) -> (K,), for which :mod:`phoebi_lib.decoders.thresholds` has the two
+    published rules. It may override ``aggregate``, and names what it learns in ``_arrays`` (saved as tensors) and
+    ``_facts`` (saved as JSON), in any order.
     """
 
     _arrays: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ class Decoder(BaseEstimator):
         Y = check_labels(Y, self._owner, len(X))
         if not Y.any():
             raise ValueError(f"{self._owner}: Y is zero throughout, no image holds any class; pass the images' labels")
+        check_values(X, self._owner)
         self._fit(X, Y)
         self.present_ = Y.any(axis=0)
         self.n_classes_ = Y.shape[1]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from phoebi_lib.decoders.base import Decoder
-from phoebi_lib.decoders.checks import check_choice, check_number, check_values
+from phoebi_lib.decoders.checks import check_choice, check_number
 from phoebi_lib.decoders.thresholds import grid_thresholds
 from phoebi_lib.decoders.training import minimise, seeds, tile_rows
 
@@ -93,7 +93,6 @@ class ChannelGroup(Decoder):
         n_classes, width = Y.shape[1], X.shape[2] // Y.shape[1]
         if width == 0:
             raise ValueError(f"{self._owner}: {X.shape[2]} features are too few for {n_classes} groups of channels")
-        check_values(X, self._owner)
         start, shuffle, mask = seeds(self.random_state, 3)
         # Kaiming-uniform with a = sqrt(5) is uniform on +-1/sqrt(fan-in); the bias starts at zero
         bound = width**-0.5
