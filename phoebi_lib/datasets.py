@@ -125,9 +125,10 @@ def open_dataset(
     """Open a data set and check its layout.
 
     Args:
-        name: ``sim:smoke`` or ``sim:default`` (``sim:smoke:shared`` for the shared-session world), simulated first
-            where missing or incomplete; ``phoebi6`` or ``phoebi4``, an exported copy of the published images; or a
-            folder: of combination folders, of one ``images`` folder with them, or of pictures without labels.
+        name: ``sim:smoke`` or ``sim:default``, simulated first where missing or incomplete (``sim:smoke:shared`` for
+            the shared-session world, ``sim:smoke:pure`` for further test frames of the pure cultures); ``phoebi6`` or
+            ``phoebi4``, an exported copy of the published images; or a folder: of combination folders, of one
+            ``images`` folder with them, or of pictures without labels.
         root: where the copy lies; else the variable ``PHOEBI_PHOEBI6`` / ``PHOEBI_PHOEBI4``, else ``data/<name>``.
         crops_per_frame: how many consecutive images share a frame; 3 for published data, else what ``dataset.json``
             says, else 1.
@@ -235,21 +236,25 @@ def _open_simulated(name: str, root: str | Path | None) -> Dataset:
     if name == rehearsal.DATASET:
         folder = rehearsal.make_images(Path(root) if root is not None else None)
         return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
-    profile, _, world = name.removeprefix("sim:").partition(":")
-    if profile not in simulate.SIMULATED or world not in ("", "shared"):
+    profile, _, kind = name.removeprefix("sim:").partition(":")
+    if profile not in simulate.SIMULATED or kind not in ("", "shared", "pure"):
         known = ", ".join(f"sim:{key}" for key in simulate.SIMULATED)
         raise ValueError(
-            f"unknown simulated data set {name!r}; known: {known}, each also with ':shared', and {rehearsal.DATASET}"
+            f"unknown simulated data set {name!r}; known: {known}, each also with ':shared' (sessions shared by all "
+            f"combinations) and ':pure' (further test frames of pure cultures), and {rehearsal.DATASET}"
         )
-    world = world or "combination"
+    world = kind if kind == "shared" else "combination"
+    sizes = {"first_frame": 1, **(simulate.PURE if kind == "pure" else simulate.SIMULATED)[profile]}
+    combinations = tuple(sorted(CODES) if kind == "pure" else COMBINATIONS)
     folder = Path(root) if root is not None else workspace.data_dir() / name.replace(":", "-")
-    sizes = simulate.SIMULATED[profile]
-    if not _is_complete(folder, world, sizes, simulate.parameters_sha256()):
-        simulate.simulate_dataset(folder, name=name, world=world, seed=_SEED, **sizes)
+    if not _is_complete(folder, world, sizes, combinations, simulate.parameters_sha256()):
+        simulate.simulate_dataset(folder, name=name, world=world, seed=_SEED, combinations=combinations, **sizes)
     return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
 
 
-def _is_complete(folder: Path, world: str, sizes: Mapping[str, int], parameters: str) -> bool:
+def _is_complete(
+    folder: Path, world: str, sizes: Mapping[str, int], combinations: Sequence[str], parameters: str
+) -> bool:
     facts = read_facts(folder)
     expected = {
         "world": world,
@@ -257,12 +262,14 @@ def _is_complete(folder: Path, world: str, sizes: Mapping[str, int], parameters:
         "parameters_sha256": parameters,
         "fields_per_combination": sizes["fields_per_combination"],
         "crops_per_frame": sizes["crops_per_field"],
+        "first_frame": sizes["first_frame"],
+        "combinations": list(combinations),
     }
     if any(facts.get(key) != value for key, value in expected.items()):
         return False
-    n = sizes["fields_per_combination"] * sizes["crops_per_field"]
-    numbers = range(1, n + 1)
-    return all((folder / "images" / name / f"{i:05d}.jpg").is_file() for name in COMBINATIONS for i in numbers)
+    start = (sizes["first_frame"] - 1) * sizes["crops_per_field"]
+    numbers = range(start + 1, start + 1 + sizes["fields_per_combination"] * sizes["crops_per_field"])
+    return all((folder / "images" / name / f"{i:05d}.jpg").is_file() for name in combinations for i in numbers)
 
 
 def _open_folder(

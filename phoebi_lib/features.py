@@ -40,16 +40,17 @@ from phoebi_lib.workspace import text_sha256
 
 if TYPE_CHECKING:
     from phoebi_lib.datasets import Dataset
+    from phoebi_lib.patches import PatchEncoder
 
 __all__ = ["Pool", "embed", "open_pool"]
 
 # Library files whose code decides a pixel or a feature.
-_CODE = ("images.py", "frontend.py", "encoders.py", "weights.py", "features.py")
+_CODE = ("images.py", "frontend.py", "encoders.py", "weights.py", "patches.py", "features.py")
 
 
 def embed(
     dataset: Dataset,
-    encoder: Encoder,
+    encoder: Encoder | PatchEncoder,
     frontend: FrontEnd,
     *,
     store: str | Path | None = None,
@@ -66,7 +67,7 @@ def embed(
 
     Args:
         dataset: images, manifest and labels; frames may differ in size.
-        encoder: from ``load_encoder``, with ``img_size`` equal to the front-end's ``tile_size``.
+        encoder: from ``load_encoder`` or ``load_patch_encoder``; its ``img_size`` is the front-end's ``tile_size``.
         frontend: illumination and grid.
         store: folder of pools; ``phoebi_lib.workspace.pools_dir()`` by default.
         batch_frames: frames per batch (8, as in the paper's code).
@@ -134,9 +135,14 @@ def _header(dataset: Dataset, encoder: Encoder, frontend: FrontEnd, store: Path,
     # through JSON, so that the key of a header that was read back is the same
     header["ingredients"] = json.loads(json.dumps(header["ingredients"]))
     header["key"] = pool_key(header["ingredients"])
-    header["shape"] = [len(dataset), frontend.n_tiles, encoder.dim]
+    header["shape"] = [len(dataset), _units(encoder, frontend), encoder.dim]
     header["run"] = {"device": encoder.device.type, "torch_threads": torch.get_num_threads()}
     return header
+
+
+def _units(encoder: Encoder | PatchEncoder, frontend: FrontEnd) -> int:
+    """Return how many features a frame gives: one per tile, or the patch tokens that the encoder keeps."""
+    return getattr(encoder, "units", frontend.n_tiles)
 
 
 def _evidence(dataset: Dataset, encoder: Encoder) -> str:
@@ -244,7 +250,7 @@ def _encode(frames, encoder: Encoder, frontend: FrontEnd, dataset: Dataset, rows
         except ValueError as error:
             raise ValueError(f"image {dataset.manifest['path'].iloc[rows.start + i]!r}: {error}") from error
     features = encoder((tiles[0] if len(tiles) == 1 else torch.cat(tiles)).flatten(0, 1))
-    return features.reshape(rows.stop - rows.start, frontend.n_tiles, encoder.dim).cpu().numpy()
+    return features.reshape(rows.stop - rows.start, _units(encoder, frontend), encoder.dim).cpu().numpy()
 
 
 def _check_features(features: np.ndarray, dataset: Dataset, rows: slice) -> None:

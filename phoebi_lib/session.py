@@ -11,6 +11,8 @@ from phoebi_lib import parameters
 if TYPE_CHECKING:
     from phoebi_lib.datasets import Dataset
     from phoebi_lib.features import Pool
+    from phoebi_lib.frontend import FrontEnd
+    from phoebi_lib.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,14 @@ class Run:
     seed: int
     compat: str
     grid: int
+    caps: bool
+
+    @property
+    def limits(self) -> Limits:
+        """How much of the studies is computed: the caps of the profile, or none."""
+        from phoebi_lib.limits import limits
+
+        return limits(self.profile, self.caps)
 
     def open_dataset(self) -> Dataset:
         """Return the images that the parameters name."""
@@ -31,19 +41,52 @@ class Run:
 
         return open_dataset(self.dataset)
 
-    def front_end(self):
-        """Return the front-end that ``compat`` and ``grid`` ask for."""
+    def open_pure(self) -> Dataset:
+        """Return images of pure cultures that no training sees, in manifest order.
+
+        For the simulated profiles these are further frames of the pure cultures, one crop each; elsewhere the pure
+        cultures' part of the random test split.
+        """
+        from phoebi_lib.datasets import open_dataset
+        from phoebi_lib.simulate import PURE
+        from phoebi_lib.splits import random_split
+
+        if self.dataset.removeprefix("sim:") in PURE:
+            return open_dataset(f"{self.dataset}:pure")
+        dataset = self.open_dataset()
+        test = random_split(dataset.manifest)["test"]
+        return dataset.select(test[dataset.Y[test].sum(axis=1) == 1])
+
+    def front_end(self, **changes: object) -> FrontEnd:
+        """Return the front-end that ``compat`` and ``grid`` ask for, with ``changes`` to its parameters."""
         from phoebi_lib.compat import choice
         from phoebi_lib.frontend import FrontEnd
 
-        return FrontEnd(grid=self.grid, padding=choice("illumination", self.compat))
+        return FrontEnd(**{"grid": self.grid, "padding": choice("illumination", self.compat), **changes})
 
     def open_pool(self) -> Pool:
         """Return the feature pool of the images; it is filled first where it is missing or unfinished."""
+        return self.embed(self.open_dataset())
+
+    def embed(self, dataset: Dataset, **changes: object) -> Pool:
+        """Return the pool of any images with this run's encoder; ``changes`` are parameters of the front-end.
+
+        What was embedded before, here or on another page, is read from disk.
+        """
         from phoebi_lib.encoders import load_encoder
         from phoebi_lib.features import embed
 
-        return embed(self.open_dataset(), load_encoder(self.encoder), self.front_end())
+        front_end = self.front_end(**changes)
+        return embed(dataset, load_encoder(self.encoder, img_size=front_end.tile_size), front_end)
+
+    def embed_patches(self, dataset: Dataset, units: int) -> Pool:
+        """Return the pool of ``units`` patch tokens per image, at fixed random places of the tile grid."""
+        from phoebi_lib.features import embed
+        from phoebi_lib.patches import load_patch_encoder
+
+        front_end = self.front_end()
+        encoder = load_patch_encoder(self.encoder, n_tiles=front_end.n_tiles, units=units, img_size=front_end.tile_size)
+        return embed(dataset, encoder, front_end)
 
     def banner(self):
         """Return the banner that says what the numbers of this page are made from; last in a cell, it is displayed."""
@@ -61,6 +104,7 @@ def start(
     seed: int = 1337,
     compat: str = "corrected",
     grid: int = 4,
+    caps: bool = True,
 ) -> Run:
     """Return the run that these parameters describe; a page that embeds nothing names no encoder.
 
@@ -85,7 +129,9 @@ def start(
         raise ValueError(f"seed must be an int of at least 0, got {seed!r}")
     if type(grid) is not int or grid < 1:
         raise ValueError(f"grid must be an int of at least 1, got {grid!r}")
-    return Run(profile, dataset, encoder, partition, seed, compat, grid)
+    if type(caps) is not bool:
+        raise ValueError(f"caps must be True or False (on or off on the command line), got {caps!r}")
+    return Run(profile, dataset, encoder, partition, seed, compat, grid, caps)
 
 
 def _known(name: str, value: object, known: tuple[str, ...]) -> None:

@@ -544,11 +544,14 @@ def quick_simulator(monkeypatch, tmp_path):
     """Replace the drawing of fields; the calls are what is of interest here."""
     calls = []
 
-    def simulate_dataset(root, *, name, fields_per_combination, crops_per_field, world, seed):
+    def simulate_dataset(
+        root, *, name, fields_per_combination, crops_per_field, world, seed, combinations, first_frame
+    ):
         calls.append((name, fields_per_combination, crops_per_field, world))
-        for combination in COMBINATIONS:
+        start = (first_frame - 1) * crops_per_field
+        for combination in combinations:
             (root / "images" / combination).mkdir(parents=True, exist_ok=True)
-            for i in range(1, fields_per_combination * crops_per_field + 1):
+            for i in range(start + 1, start + fields_per_combination * crops_per_field + 1):
                 Image.new("RGB", (4, 4)).save(root / "images" / combination / f"{i:05d}.jpg")
         write_manifests(root, crops_per_frame=crops_per_field)
         facts = {
@@ -556,6 +559,8 @@ def quick_simulator(monkeypatch, tmp_path):
             "simulated": True,
             "crops_per_frame": crops_per_field,
             "fields_per_combination": fields_per_combination,
+            "first_frame": first_frame,
+            "combinations": list(combinations),
             "codes": list(CODES),
             "parameters_sha256": simulate.parameters_sha256(),
             "world": world,
@@ -617,6 +622,21 @@ def test_worlds_and_roots(quick_simulator, tmp_path):
     assert shared.images == tmp_path / "mine" / "images"
     open_dataset("sim:smoke:shared")
     assert (tmp_path / "sim-smoke-shared" / "dataset.json").is_file()
+
+
+def test_further_frames_of_pure_cultures_follow_those_of_the_profile(quick_simulator, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        simulate, "PURE", {"smoke": {"fields_per_combination": 2, "crops_per_field": 1, "first_frame": 4}}
+    )
+    pure = open_dataset("sim:smoke:pure")
+    assert quick_simulator == [("sim:smoke:pure", 2, 1, "combination")]
+    assert pure.manifest["combination"].unique().tolist() == sorted(CODES)
+    assert pure.manifest["frame"].unique().tolist() == [4, 5], "no frame of sim:smoke, which has 1 to 3"
+    open_dataset("sim:smoke:pure")
+    assert len(quick_simulator) == 1
+    (tmp_path / "sim-smoke-pure" / "images" / "ka" / "00005.jpg").unlink()
+    open_dataset("sim:smoke:pure")
+    assert len(quick_simulator) == 2
 
 
 @pytest.mark.parametrize("name", ["sim:", "sim", "sim:paper", "sim:smoke:other", "sim:smoke:shared:x"])

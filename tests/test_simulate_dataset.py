@@ -18,6 +18,7 @@ from PIL import Image
 
 from phoebi_lib.catalogue import CODES
 from phoebi_lib.simulate import (
+    PURE,
     SIMULATED,
     SimulationError,
     SimulationMismatchError,
@@ -246,3 +247,22 @@ def test_shared_world_on_disk_records_the_sessions(tmp_path):
 def test_profile_sizes():
     assert SIMULATED["smoke"] == {"fields_per_combination": 10, "crops_per_field": 1}
     assert SIMULATED["default"] == {"fields_per_combination": 10, "crops_per_field": 3}
+
+
+def test_later_frames_are_those_of_a_longer_run(tmp_path):
+    """Frame 3 is the same picture whether a set starts at it or reaches it: sessions and fields know their numbers."""
+    one = {**SET, "combinations": ("ka",), "crops_per_field": 1}
+    simulate_dataset(tmp_path / "long", **{**one, "fields_per_combination": 3})
+    simulate_dataset(tmp_path / "late", **{**one, "fields_per_combination": 1, "first_frame": 3})
+    assert [path.name for path in (tmp_path / "late" / "images" / "ka").iterdir()] == ["00003.jpg"]
+    pictures = [(tmp_path / name / "images" / "ka" / "00003.jpg").read_bytes() for name in ("long", "late")]
+    assert pictures[0] == pictures[1]
+    with pytest.raises(ValueError, match="first_frame is 0"):
+        simulate_dataset(tmp_path / "none", **{**one, "first_frame": 0})
+
+
+def test_further_pure_frames_are_as_many_as_promised():
+    assert PURE["smoke"]["fields_per_combination"] == 5 and PURE["default"]["fields_per_combination"] == 20
+    for profile, sizes in PURE.items():
+        assert sizes["crops_per_field"] == 1
+        assert sizes["first_frame"] > SIMULATED[profile]["fields_per_combination"], "frames that training sees"

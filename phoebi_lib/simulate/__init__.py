@@ -8,9 +8,10 @@ from phoebi_lib.simulate.crops import Crop
 from phoebi_lib.simulate.field import Field, draw_field
 from phoebi_lib.simulate.parameters import load_parameters, parameter_table, parameters_sha256
 from phoebi_lib.simulate.pool import SimulationError
-from phoebi_lib.simulate.writer import SIMULATED, SimulationMismatchError, simulate_dataset
+from phoebi_lib.simulate.writer import PURE, SIMULATED, SimulationMismatchError, simulate_dataset
 
 __all__ = [
+    "PURE",
     "SIMULATED",
     "Crop",
     "Field",

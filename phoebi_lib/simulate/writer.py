@@ -28,6 +28,12 @@ SIMULATED = {
     "smoke": {"fields_per_combination": 10, "crops_per_field": 1},
     "default": {"fields_per_combination": 10, "crops_per_field": 3},
 }
+#: Sizes of the further frames of the pure cultures, one crop each, that only tests look at. Their sessions are those of
+#: the profile's pure cultures, and their frames are numbered after its frames.
+PURE = {
+    "smoke": {"fields_per_combination": 5, "crops_per_field": 1, "first_frame": 11},
+    "default": {"fields_per_combination": 20, "crops_per_field": 1, "first_frame": 11},
+}
 
 _COMPLETE, _BEGUN = "dataset.json", ".simulation.json"
 _CELL_COLUMNS = ("path", "combination", "frame", "crop", *CODES)
@@ -50,6 +56,7 @@ def simulate_dataset(
     seed: int = 1337,
     world: str = "combination",
     combinations: Sequence[str] = COMBINATIONS,
+    first_frame: int = 1,
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> None:
@@ -69,6 +76,7 @@ def simulate_dataset(
         world: ``"combination"`` (one session per combination, as published) or ``"shared"`` (a session per frame, from
             a pool that all combinations share).
         combinations: folder names.
+        first_frame: number of the first frame, from 1 on; later numbers give further fields of the same sessions.
         workers: processes; by default as many as this process may use processors.
         overrides: other values of parameters by dotted name, see ``load_parameters``; for tests and experiments.
 
@@ -78,11 +86,12 @@ def simulate_dataset(
             origin.
         SimulationError: a field failed; the message names combination and frame. What is finished is kept.
     """
-    counts = {"fields_per_combination": fields_per_combination, "crops_per_field": crops_per_field}
+    counts = {"fields_per_combination": fields_per_combination, "crops_per_field": crops_per_field,
+              "first_frame": first_frame}  # fmt: skip
     for argument, value in counts.items():
         if value < 1:
             raise ValueError(f"{argument} is {value}; expected at least 1")
-    if fields_per_combination * crops_per_field > 99_999:
+    if (first_frame - 1 + fields_per_combination) * crops_per_field > 99_999:
         raise ValueError("more than 99,999 images a combination do not fit five-digit file names")
     if seed < 0:
         raise ValueError(f"seed is {seed}; expected 0 or more")
@@ -103,6 +112,7 @@ def simulate_dataset(
         "world": world,
         "seed": seed,
         "fields_per_combination": fields_per_combination,
+        "first_frame": first_frame,
         "combinations": list(combinations),
         "library_version": __version__,
     }
@@ -117,7 +127,7 @@ def simulate_dataset(
         jobs = [
             (str(root), combination, frame, crops_per_field, seed, world, dict(overrides or {}))
             for combination in combinations
-            for frame in range(1, fields_per_combination + 1)
+            for frame in range(first_frame, first_frame + fields_per_combination)
         ]
         rows = run_all(make_field, jobs, workers=workers, desc=f"simulating {name}")
         _remove_leftovers(root)
@@ -182,11 +192,11 @@ def _is_complete(root: Path, facts: Mapping[str, Any]) -> bool:
             )
     if not all((root / file).is_file() for file in (_COMPLETE, "cells.csv", "sessions.csv")):
         return False
-    frames, crops = facts["fields_per_combination"], facts["crops_per_frame"]
+    first, frames, crops = facts["first_frame"], facts["fields_per_combination"], facts["crops_per_frame"]
     return all(
         (images / image_path(combination, frame, crop, crops)).is_file()
         for combination in facts["combinations"]
-        for frame in range(1, frames + 1)
+        for frame in range(first, first + frames)
         for crop in range(1, crops + 1)
     )
 
