@@ -13,9 +13,11 @@ from pathlib import Path
 import nbformat
 import yaml
 
-from phoebi_lib import workspace
+from phoebi_lib import claims_page, workspace
 from phoebi_lib.provenance import STATEMENTS
 
+#: Where the executed copies lie below the folder of a book.
+EXECUTED = "book/executed"
 _ERROR_MARKS = ("Traceback (most recent call last)", "system-message")
 
 
@@ -67,13 +69,23 @@ def _vendor_mathjax(folder: Path) -> None:
                 shutil.copyfile(file, temporary)
 
 
+def _lists_claims(folder: Path) -> bool:
+    """Tell whether the table of contents lists a page that is made from the tables of the executed copies."""
+    made = {f"{EXECUTED}/{Path(name).stem}" for name in (claims_page.CLAIMS_PAGE, claims_page.INDEX_PAGE)}
+    return not made.isdisjoint(toc_pages(folder))
+
+
 def build(folder: Path) -> Path:
     """Build the book in ``folder`` with warnings as errors; return the folder of its HTML.
+
+    The pages of verdicts and the index of results are written first, from the tables of the executed copies.
 
     Raises BookError when a page of the table of contents has no file, when the build warns, or when a page fails
     :func:`check`.
     """
     pages = toc_pages(folder)
+    if _lists_claims(folder) and (folder / EXECUTED / "tables").is_dir():
+        claims_page.write_pages(folder / EXECUTED)
     missing = [page for page in pages if not any((folder / f"{page}{end}").is_file() for end in (".md", ".ipynb"))]
     if missing:
         raise BookError(f"no file for {', '.join(missing)} under {folder}; first run the notebooks (phoebi run --out)")
@@ -99,7 +111,8 @@ def check(folder: Path) -> list[str]:
     """Return what is wrong with the built pages; an empty list means fit to be read.
 
     Each page of the table of contents must exist with text in it, be free of error outputs and of addresses that a
-    browser would fetch from elsewhere, have an alternative text and a file for each image, and resolve its links.
+    browser would fetch from elsewhere, have an alternative text and a file for each image, and resolve its links. What
+    the index of results names must exist, and no verdict may say more than its evidence allows.
     """
     problems = []
     pages = folder / "_build" / "html"
@@ -112,6 +125,8 @@ def check(folder: Path) -> list[str]:
         executed = folder / f"{page}.ipynb"
         if executed.is_file():
             problems += [f"{page}: {problem}" for problem in _check_outputs(executed)]
+    if _lists_claims(folder):
+        problems += claims_page.problems(folder / EXECUTED, pages / EXECUTED)
     return problems
 
 

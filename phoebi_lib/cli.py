@@ -1,4 +1,4 @@
-"""The command line: phoebi data | embed | run | export | book | encoders."""
+"""The command line: phoebi data | embed | run | export | book | claims | encoders."""
 
 from __future__ import annotations
 
@@ -158,6 +158,25 @@ def book(folder: Path | None) -> None:
     from phoebi_lib.book import build
 
     click.echo(f"the book is {build(folder or workspace.project()) / 'index.html'}")
+
+
+@main.command()
+@click.option("--tables", type=click.Path(path_type=Path), help="Tables of executed copies [book/executed/tables].")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Also write the verdicts there.")
+def claims(tables: Path | None, file: Path | None) -> None:
+    """Print the verdict on each claim of the paper, from the tables of the executed notebooks.
+
+    What the words mean, and the rule behind each verdict, stands on the book's page "What holds".
+    """
+    from phoebi_lib import claims_page
+
+    judged, notices = claims_page.verdicts(tables or workspace.project() / "book" / "executed" / "tables")
+    for notice in notices:
+        click.echo(notice, err=True)
+    for line in claims_page.listing(judged):
+        click.echo(line)
+    if file is not None:
+        claims_page.write_json(file, judged, notices)
 
 
 @main.command()

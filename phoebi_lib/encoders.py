@@ -6,13 +6,17 @@ network's own configuration, because a wrong mean or pooling changes features wi
 
 from __future__ import annotations
 
+import copy
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import nn
+from timm.layers import BatchNormAct2d, Conv2dSame
+from torch import fx, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from phoebi_lib.encoder_records import EncoderRecord, get_record, list_encoders, register
 from phoebi_lib.stand_in import write_stand_in
@@ -29,8 +33,8 @@ __all__ = [
     "write_stand_in",
 ]
 
-# Tiles per pass. On a CPU 16 tiles (one frame) keep the activations near the cache; a GPU wants more at once.
-_CHUNK = {"cpu": 16, "cuda": 256}
+# Tiles per pass on a GPU. On a CPU: pixels per pass (4 tiles of 224 px), so that the activations stay in the cache.
+_CHUNK, _CPU_PIXELS = 256, 4 * 224**2
 
 
 class Encoder:
@@ -56,7 +60,10 @@ class Encoder:
         self.weights_sha256, self.stand_in = weights.sha256, weights.stand_in
         self.device, self.dtype = device, dtype
         self._network = network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
-        self._features = features
+        self._features, self._chunk = features, _CHUNK
+        if device.type == "cpu":
+            self._features = _folded(network) if features is network else features
+            self._chunk = max(1, _CPU_PIXELS // img_size**2)
         # (tile / 255 - mean) / std as one multiplication and one addition
         mean, std = (torch.tensor(v, dtype=torch.float64).reshape(1, 3, 1, 1) for v in (record.mean, record.std))
         self._scale, self._shift = (v.float().to(device) for v in (1 / (255 * std), -mean / std))
@@ -86,19 +93,51 @@ class Encoder:
                 f"{self.record.name}: tiles must have the shape (B, 3, {self.img_size}, {self.img_size}), got "
                 f"{tuple(tiles.shape)}; load the encoder with img_size equal to the front-end's tile_size"
             )
-        chunk = _CHUNK.get(self.device.type, _CHUNK["cuda"])
         out = torch.empty((len(tiles), self.dim), dtype=torch.float32, device=self.device)
         # explicitly off on a CPU: without bf16 units it is many times slower there
         half = self.dtype == "float16"
         with torch.inference_mode(), torch.autocast(self.device.type, dtype=torch.float16, enabled=half):
-            for start in range(0, len(tiles), chunk):
-                part = tiles[start : start + chunk].to(self.device).mul(self._scale).add_(self._shift)
-                out[start : start + chunk] = self._features(part.contiguous(memory_format=torch.channels_last)).float()
+            for start in range(0, len(tiles), self._chunk):
+                rows = slice(start, start + self._chunk)
+                part = tiles[rows].to(self.device).mul(self._scale).add_(self._shift)
+                out[rows] = self._features(part.contiguous(memory_format=torch.channels_last)).float()
         return out
 
     def __repr__(self) -> str:
         kind = ", stand-in weights" if self.stand_in else ""
         return f"Encoder({self.record.name}, D={self.dim}, {self.img_size} px, {self.dtype} on {self.device}{kind})"
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        return isinstance(module, (nn.Conv2d, nn.BatchNorm2d)) or super().is_leaf_module(module, name)
+
+
+def _folded(network: nn.Module) -> nn.Module:
+    """Return a copy of a frozen network whose convolutions do the work of the batch norms that follow them.
+
+    A frozen batch norm is one multiplication and one addition per channel. As part of the convolution it saves a pass
+    over the activations, and changes features by rounding alone. All other tensors are shared with the network, which
+    stays as it is. A network without batch norms, or one that cannot be traced, is returned itself.
+    """
+    if not any(isinstance(module, nn.BatchNorm2d) for module in network.modules()):
+        return network
+    try:
+        nodes = [node for node in _Tracer().trace(network).nodes if node.op == "call_module"]
+    except Exception:  # control flow that depends on the tiles; tracing raises whatever that flow does
+        return network
+    folded = copy.deepcopy(network, {id(tensor): tensor for tensor in network.state_dict(keep_vars=True).values()})
+    calls = Counter(node.target for node in nodes)
+    for node in nodes:
+        before = node.all_input_nodes[0]
+        if before.op != "call_module" or len(before.users) > 1 or max(calls[before.target], calls[node.target]) > 1:
+            continue
+        conv, norm = network.get_submodule(before.target), network.get_submodule(node.target)
+        # exact types: a subclass may do more than its weights say, as one that standardises them does
+        if type(conv) in (nn.Conv2d, Conv2dSame) and type(norm) in (nn.BatchNorm2d, BatchNormAct2d):
+            folded.set_submodule(before.target, fuse_conv_bn_eval(conv, norm))
+            folded.set_submodule(node.target, getattr(norm, "act", nn.Identity()))
+    return folded
 
 
 def load_encoder(

@@ -81,3 +81,77 @@ def _means(rows: pd.DataFrame, column: str, positions: list[np.ndarray], draws: 
     sums = np.array([values[unit].sum() for unit in positions])
     sizes = np.array([unit.size for unit in positions])
     return float(values.mean()), sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+
+
+class Resamples:
+    """Resamples of whole units, drawn once, on which sums, ratios of sums and AUROCs are computed all at once.
+
+    The draws are those of :func:`bootstrap` for the same rows, ``unit``, ``n`` and ``seed``, so that numbers from both
+    may be compared, and differences between numbers from one object are paired. Entry 0 of every result belongs to the
+    table itself, entries 1 to ``n`` to the resamples; :meth:`interval` turns such a result into what ``bootstrap``
+    returns.
+
+    Attributes:
+        unit: (N,) the position of each row's unit among the U units in sorted order.
+        counts: (n + 1, U) float64, how often each unit was drawn; ones in entry 0.
+
+    Raises ValueError as :func:`bootstrap`.
+    """
+
+    def __init__(self, rows: pd.DataFrame, unit: str | Sequence[str], n: int = 2000, seed: int = 0) -> None:
+        if not len(rows):
+            raise ValueError("resamples need at least one row")
+        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
+            raise ValueError(f"n, the number of resamples, must be an integer from 1 on, got {n!r}")
+        positions = list(_units(rows, [unit] if isinstance(unit, str) else list(unit)).values())
+        self.unit = np.empty(len(rows), dtype=np.int64)
+        for u, members in enumerate(positions):
+            self.unit[members] = u
+        generator, size = np.random.default_rng(seed), len(positions)
+        draws = [generator.choice(size, size=size, replace=True) for _ in range(n)]
+        self.counts = np.array([np.ones(size), *(np.bincount(draw, minlength=size) for draw in draws)])
+
+    def per_unit(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of ``values`` (N,), one number per row, over the rows of each unit, (U,)."""
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != self.unit.shape:
+            raise ValueError(f"expected one number for each of {len(self.unit)} rows, got shape {values.shape}")
+        return np.bincount(self.unit, weights=values, minlength=self.counts.shape[1])
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of ``values`` (N,) over the rows of the table and of each resample, (n + 1,)."""
+        return self.counts @ self.per_unit(values)
+
+    def ratio(self, numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+        """Return the sum of one (N,) array over the sum of another, (n + 1,): a mean, share or rate. NaN for x / 0."""
+        below = self.total(denominator)
+        return np.divide(self.total(numerator), below, out=np.full(len(below), np.nan), where=below > 0)
+
+    def auroc(self, true: np.ndarray, score: np.ndarray) -> np.ndarray:
+        """Return the AUROC of ``score`` (N,) for ``true`` (N,) 0/1, (n + 1,); NaN where only one class was drawn.
+
+        The AUROC is the share of (positive, negative) pairs of images in the right order, ties counting half. Those
+        pairs are counted once for every pair of units; a resample weights the counts by how often it drew both units,
+        which is exact and needs no new ranking.
+        """
+        positive, score = np.asarray(true).astype(bool), np.asarray(score, dtype=np.float64)
+        pairs = np.zeros((self.counts.shape[1],) * 2)
+        for u in range(len(pairs)):
+            own = np.sort(score[positive & (self.unit == u)])
+            ties_and_below = np.searchsorted(own, score, "left") + np.searchsorted(own, score, "right")
+            pairs[u] = self.per_unit(np.where(positive, 0, len(own) - ties_and_below / 2))
+        right = (self.counts @ pairs * self.counts).sum(axis=1)
+        every = self.total(positive) * self.total(~positive)
+        return np.divide(right, every, out=np.full(len(every), np.nan), where=every > 0)
+
+    @staticmethod
+    def interval(values: np.ndarray) -> tuple[float, float, float]:
+        """Return ``(value, low, high)`` of a result (n + 1,): entry 0 and the 2.5 and 97.5 percentiles of the others.
+
+        Resamples in which the number is not defined are left out; NaN where it is defined in none.
+        """
+        value, resampled = float(values[0]), values[1:][~np.isnan(values[1:])]
+        if not resampled.size:
+            return value, float("nan"), float("nan")
+        low, high = np.percentile(resampled, [2.5, 97.5])
+        return value, float(low), float(high)

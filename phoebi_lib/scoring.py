@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from phoebi_lib.catalogue import CODES
+from phoebi_lib.intervals import Resamples
 from phoebi_lib.metrics import sample_f1
 from phoebi_lib.report import MARGIN
 
@@ -100,3 +101,39 @@ def _score(sums: pd.DataFrame, metric: str, species: list[str], chosen: np.ndarr
     # a species that is neither present nor predicted scores 0, as in phoebi_lib.metrics
     each = [2 * over(f"{predictor}hits_{code}") / np.maximum(over(f"{predictor}either_{code}"), 1) for code in species]
     return np.mean(each, axis=0)
+
+
+def auroc_scores(
+    rows: pd.DataFrame,
+    *,
+    unit: str | Sequence[str] = "combination",
+    codes: Sequence[str] = CODES,
+    n: int = 2000,
+    seed: int = 0,
+) -> dict[str, tuple[float, float, float]]:
+    """Return ``{"auroc": (value, low, high)}``, the mean over species, and ``"auroc_<code>"`` of each (Appendix C.1).
+
+    The mean is over the species that have images with and without them in the resample; a species for which that fails
+    is left out of its own interval there. Values and resamples are those of :func:`phoebi_lib.intervals.bootstrap`.
+
+    Args:
+        rows: one row per image, with ``y_<code>``, ``score_<code>`` and the columns of ``unit``.
+        unit, codes, n, seed: as in :func:`scores`.
+
+    Raises:
+        ValueError: no rows, or a missing column.
+    """
+    if missing := [f"{kind}_{code}" for kind in ("y", "score") for code in codes if f"{kind}_{code}" not in rows]:
+        raise ValueError(f"rows lack the columns {', '.join(missing)}; pass the rows of a protocol")
+    resamples = Resamples(rows, unit, n, seed)
+    each = np.array([resamples.auroc(rows[f"y_{code}"], rows[f"score_{code}"]) for code in codes])
+    found = {"auroc": resamples.interval(mean_defined(each))}
+    return found | {f"auroc_{code}": resamples.interval(line) for code, line in zip(codes, each, strict=True)}
+
+
+def mean_defined(each: np.ndarray) -> np.ndarray:
+    """Return the mean over the first axis of what is not NaN, NaN where nothing is."""
+    defined = ~np.isnan(each)
+    count = defined.sum(axis=0)
+    total = np.where(defined, each, 0.0).sum(axis=0)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)

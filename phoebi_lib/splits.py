@@ -23,6 +23,8 @@ from phoebi_lib.manifest import published_manifest as published_manifest
 HELDOUT_COUNTS: dict[int, int] = {1: 1, 2: 2, 3: 3, 4: 2, 6: 1}
 #: The same for the four-species subset (one single, two pairs, one triple, the only quadruple).
 FOUR_CLASS_HELDOUT_COUNTS: dict[int, int] = {1: 1, 2: 2, 3: 1, 4: 1}
+#: The same for the single development split inside the trained-on combinations (Appendix C.3).
+NESTED_DEV_COUNTS: dict[int, int] = {2: 1, 3: 2, 4: 1}
 PARTITION_SEEDS: tuple[int, ...] = (1337, 1338, 1339)
 N_FOLDS = 5
 #: The partitions a run may name; any other seed works in ``lco-<seed>``.
@@ -33,6 +35,7 @@ PARTITIONS: tuple[str, ...] = (
     *(f"loso-{code}" for code in CODES),
 )
 _MAX_RETRY = 50
+_MAX_NESTED_RETRY = 100
 
 Split = dict[str, np.ndarray]
 
@@ -199,6 +202,40 @@ def dev_folds(
             )
         result.append({"dev": sorted(fold, key=lambda name: (len(species[name]), name)), "train": train})
     return result
+
+
+def nested_dev_split(trained: Sequence[str], seed: int = 1337, *, codes: Sequence[str] = CODES) -> dict[str, list[str]]:
+    """Hold four of the trained-on combinations out once more: the single development split of Appendix C.3.
+
+    One ``random.Random(seed * 7919 + attempt)`` shuffles the sorted names of orders 2, 3 and 4 in turn; the first one,
+    two and one are held out. A draw that leaves a species without training combination is repeated, at most 100 times.
+    A folder with the species set of a held-out folder (a retake) is not trained on.
+
+    Returns:
+        ``{"dev", "train"}``: dev sorted by (order, name), train in the order given.
+
+    Raises:
+        TypeError, ValueError: bad seed, too few combinations of an order, or no draw that covers every species.
+    """
+    seed = _checked_seed(seed)
+    species = {name: frozenset(parse_combination(name, codes)) for name in trained}
+    pools = {size: sorted(name for name in species if len(species[name]) == size) for size in NESTED_DEV_COUNTS}
+    _check_counts(NESTED_DEV_COUNTS, pools)
+    for attempt in range(_MAX_NESTED_RETRY + 1):
+        generator = random.Random(seed * 7919 + attempt)
+        dev: list[str] = []
+        for size, count in NESTED_DEV_COUNTS.items():
+            pool = list(pools[size])
+            generator.shuffle(pool)
+            dev += pool[:count]
+        held_sets = {species[name] for name in dev}
+        train = [name for name in trained if species[name] not in held_sets]
+        if set().union(*(species[name] for name in train)) == set(codes):
+            return {"dev": sorted(dev, key=lambda name: (len(species[name]), name)), "train": train}
+    raise ValueError(
+        f"seed {seed}: each of {_MAX_NESTED_RETRY + 1} draws of {NESTED_DEV_COUNTS} from {len(species)} combinations "
+        f"left one of {', '.join(codes)} without a training combination; pass more combinations"
+    )
 
 
 def loso_split(manifest: pd.DataFrame, code: str, *, codes: Sequence[str] = CODES) -> Split:

@@ -66,3 +66,19 @@ def test_stand_in_weights_are_told_by_their_file(tmp_path, monkeypatch):
     assert evidence_of("phoebi6", "paper", name) == "paper"
     write_stand_in(name, tmp_path)
     assert evidence_of("phoebi6", "paper", name) == "stand-in"
+
+
+def test_a_book_without_pages_of_verdicts_needs_no_tables(tmp_path):
+    folder = site(tmp_path, [record("simulated")])
+    assert not any("claims" in problem for problem in book.check(folder))
+
+
+def test_verdicts_are_written_before_the_book_is_built(tmp_path, monkeypatch):
+    toc = "root: intro\nparts:\n  - chapters:\n      - file: book/executed/claims\n      - file: book/executed/gone\n"
+    (tmp_path / "_toc.yml").write_text(toc)
+    with pytest.raises(book.BookError, match="no file for intro, book/executed/claims, book/executed/gone"):
+        book.build(tmp_path)
+    (tmp_path / "book" / "executed" / "tables").mkdir(parents=True)
+    with pytest.raises(book.BookError, match="no file for intro, book/executed/gone"):
+        book.build(tmp_path)
+    assert (tmp_path / "book" / "executed" / "claims.json").is_file()

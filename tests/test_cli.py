@@ -14,7 +14,7 @@ def call(*arguments):
 
 
 COMMANDS = [(), ("data",), ("data", "simulate"), ("data", "verify"), ("data", "rehearse"), ("embed",), ("run",),
-            ("export",), ("book",), ("encoders",)]  # fmt: skip
+            ("export",), ("book",), ("claims",), ("encoders",)]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -35,6 +35,7 @@ def test_every_command_explains_itself(command):
         (("run", "05_held_out", "-p", "seed=three"), "takes int"),
         (("run", "05_held_out", "--profile", "huge"), "unknown profile 'huge'"),
         (("book", "--folder", "/nowhere/at/all"), "/nowhere/at/all"),
+        (("claims", "--tables", "/nowhere/at/all"), "/nowhere/at/all"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments, message):
@@ -78,3 +79,17 @@ def test_embed_of_a_folder_of_pictures(tmp_path, monkeypatch):
     assert "1 images x 1 tiles x 1280 features" in result.output
     (pool,) = (tmp_path / "pools").glob("*/pool.json")
     assert json.loads(pool.read_text())["manifest"]["path"] == ["one.tif"]
+
+
+def test_claims_are_listed_and_written(tmp_path):
+    tables = tmp_path / "tables"
+    (tables / "A_colour").mkdir(parents=True)
+    (tables / "A_colour" / "broken.csv").write_text("x")
+    result = call("claims", "--tables", str(tables), "--json", str(tmp_path / "claims.json"))
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert any(line.split()[:3] == ["Abstract", "holds", "exact"] for line in lines), "120,000 images"
+    assert any("not testable" in line and "not computed here" in line for line in lines)
+    assert "A_colour/broken.csv was left out" in result.output
+    saved = json.loads((tmp_path / "claims.json").read_text())
+    assert len(saved["claims"]) == sum(saved["verdicts"].values()) >= 50

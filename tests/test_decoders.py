@@ -15,7 +15,7 @@ from phoebi_lib.decoders.channel_group import _ChannelDropout
 from phoebi_lib.decoders.prototypes import hybrid_prototypes
 from phoebi_lib.decoders.simplex_unmix import RECIPES
 from phoebi_lib.decoders.thresholds import GRID, grid_thresholds, quantile_thresholds
-from phoebi_lib.decoders.training import seeds
+from phoebi_lib.decoders.training import TileMixup, asymmetric_loss, seeds
 
 
 def unit(X):
@@ -306,6 +306,74 @@ def test_channel_group_starts_kaiming_uniform():
     assert (decoder.bias_ == 0).all()
     other = ChannelGroup(epochs=0, random_state=3, dropout=0.1, batch_size=7).fit(X, np.eye(6, dtype=int))
     assert np.array_equal(decoder.weight_, other.weight_)
+
+
+def test_asymmetric_loss_by_hand_and_against_a_reference_written_out():
+    half = torch.zeros(1, 2, dtype=torch.float64)
+    # p = 0.5: a presence costs -log 0.5, an absence -0.45^4 log 0.55
+    expected = (np.log(2) - 0.45**4 * np.log(0.55)) / 2
+    assert float(asymmetric_loss(half, torch.tensor([[1.0, 0.0]]))) == pytest.approx(expected, abs=1e-12)
+    easy = torch.full((1, 1), -3.0, dtype=torch.float64)  # p = 0.047 lies within the margin: next to nothing is left
+    assert 0 <= float(asymmetric_loss(easy, torch.zeros(1, 1))) < 1e-20
+    rng = np.random.default_rng(0)
+    logits, labels = 6 * rng.normal(size=(50, 6)), rng.integers(0, 2, (50, 6))
+    total = 0.0
+    for x, y in zip(logits.ravel(), labels.ravel(), strict=True):
+        p = 1 / (1 + np.exp(-x))
+        q = max(p - 0.05, 0)
+        total -= np.log(max(p, 1e-6)) if y else max(q, 1e-6) ** 4 * np.log(max(1 - q, 1e-6))
+    found = float(asymmetric_loss(torch.from_numpy(logits), torch.from_numpy(labels)))
+    assert found == pytest.approx(total / 300, rel=1e-9)
+
+
+def test_tile_mixup_mixes_pairs_and_unites_their_labels():
+    rng = np.random.default_rng(0)
+    tiles, labels = torch.from_numpy(rng.normal(size=(30, 5))), torch.eye(30)[:, :6]
+    before = tiles.clone()
+    mixed, united = TileMixup(0.4, 7)(tiles, labels)
+    generator = np.random.default_rng(7)
+    share, partner = generator.beta(0.4, 0.4), generator.permutation(30)
+    assert mixed.numpy() == pytest.approx(share * before.numpy() + (1 - share) * before.numpy()[partner], abs=1e-12)
+    assert np.array_equal(united.numpy(), np.maximum(labels.numpy(), labels.numpy()[partner]))
+    assert torch.equal(tiles, before)
+
+
+@pytest.mark.parametrize(("loss", "mixup"), [("asymmetric", 0.0), ("bce", 0.4), ("asymmetric", 0.4)])
+def test_training_with_other_losses_equals_a_loop_written_out(loss, mixup):
+    X, Y = mixtures(n=75, D=24)
+    start = ChannelGroup(epochs=0, random_state=9).fit(X, Y)
+    decoder = ChannelGroup(epochs=3, batch_size=64, dropout=0.0, loss=loss, mixup=mixup, random_state=9).fit(X, Y)
+    tiles, labels = torch.from_numpy(X.reshape(-1, 24)), torch.from_numpy(np.repeat(Y, 4, axis=0)).float()
+    weight = torch.tensor(start.weight_, dtype=torch.float32, requires_grad=True)
+    bias = torch.zeros(6, requires_grad=True)
+    optimiser = torch.optim.AdamW([weight, bias], lr=1e-2, weight_decay=1e-4)
+    shuffle, pairs = torch.Generator().manual_seed(seeds(9, 4)[1]), np.random.default_rng(seeds(9, 4)[3])
+    for _ in range(3):
+        for index in torch.randperm(300, generator=shuffle).split(64):
+            z, y = tiles[index], labels[index]
+            if mixup:
+                share, partner = pairs.beta(mixup, mixup), pairs.permutation(len(index))
+                z, y = share * z + (1 - share) * z[partner], torch.maximum(y, y[partner])
+            p = torch.sigmoid(torch.stack([z[:, 4 * k : 4 * k + 4] @ weight[k] + bias[k] for k in range(6)], dim=1))
+            q = torch.relu(p - 0.05)
+            absent = q**4 * (1 - q).log() if loss == "asymmetric" else (1 - p).log()
+            optimiser.zero_grad()
+            (-(y * p.log() + (1 - y) * absent)).mean().backward()
+            optimiser.step()
+    assert decoder.weight_ == pytest.approx(weight.detach().numpy(), abs=2e-5)
+    assert decoder.bias_ == pytest.approx(bias.detach().numpy(), abs=2e-5)
+    plain = ChannelGroup(epochs=3, batch_size=64, dropout=0.0, random_state=9).fit(X, Y)
+    assert np.abs(plain.weight_ - decoder.weight_).max() > 1e-3
+
+
+def test_a_generator_for_mixup_leaves_the_others_as_they_were():
+    assert all(seeds(state, 4)[:3] == seeds(state, 3) for state in (0, 9, 1337))
+
+
+@pytest.mark.parametrize(("name", "bad"), [("loss", "focal"), ("mixup", -0.1), ("mixup", "yes")])
+def test_unknown_losses_and_mixups_are_refused(name, bad):
+    with pytest.raises(ValueError, match=name):
+        ChannelGroup(**{name: bad}).fit(*mixtures())
 
 
 def test_each_species_reads_its_own_channels_in_class_order():

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from phoebi_lib.encoder_records import get_record, list_encoders, register
-from phoebi_lib.encoders import WeightsNotFoundError, check_record, load_encoder, write_stand_in
+from phoebi_lib.encoders import WeightsNotFoundError, _folded, check_record, load_encoder, write_stand_in
 from phoebi_lib.weights import find_weights, load_network
 
 DINOV2 = "vit_small_patch14_dinov2.lvd142m"
@@ -168,6 +168,55 @@ def test_really_pretrained(lite0):
 def test_chunks_do_not_change_features(lite0, tiles):
     many = tiles.repeat(9, 1, 1, 1)[:17]
     assert torch.allclose(lite0(many)[16], lite0(tiles)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "efficientnet_lite2", DINOV2])
+def test_a_cpu_gives_the_features_of_the_network_as_loaded(name, hub, tiles):
+    """Folded batch norms and smaller passes change features by rounding alone, the same in each run and batch size."""
+    encoder = load_encoder(name, weights=hub if name == DINOV2 else None)
+    many = torch.cat([tiles, tiles.flip(2), tiles.flip(3) / 2])
+    mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (encoder.record.mean, encoder.record.std))
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(encoder._network((many / 255 - mean) / std))
+    features = encoder(many)
+    unit = torch.nn.functional.normalize(features)
+    assert (unit - expected).abs().max() < 1e-5
+    assert torch.equal(encoder(many), features)
+    assert (torch.nn.functional.normalize(encoder(many[4:5])) - unit[4]).abs().max() < 1e-5
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in encoder._features.modules())
+
+
+class Odd(torch.nn.Module):
+    """Batch norms that must stay: of a convolution used twice, with a second user, or that standardises its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice, self.second, self.plain = (torch.nn.Conv2d(3, 3, 1) for _ in range(3))
+        self.standard = timm.layers.StdConv2d(3, 3, 1)
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(3) for _ in range(4))
+        for norm in self.norms:
+            norm.running_mean.uniform_(), norm.running_var.uniform_(1, 2)
+
+    def forward(self, x):
+        x = self.twice(self.norms[0](self.twice(x)))
+        y = self.second(x)
+        return self.norms[3](self.plain(self.norms[2](self.standard(y + self.norms[1](y)))))
+
+
+class Branch(Odd):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+def test_only_safe_batch_norms_are_folded():
+    torch.manual_seed(0)
+    network, x = Odd().eval().requires_grad_(False), torch.rand(2, 3, 8, 8)
+    folded = _folded(network)
+    assert [isinstance(norm, torch.nn.Identity) for norm in folded.norms] == [False, False, False, True]
+    assert torch.allclose(folded(x), network(x), atol=1e-5)
+    assert folded.twice.weight is network.twice.weight and isinstance(network.norms[3], torch.nn.BatchNorm2d)
+    branch = Branch().eval()
+    assert _folded(branch) is branch
 
 
 def test_wrong_tiles_are_refused(lite0, tiles):

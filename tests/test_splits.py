@@ -16,6 +16,7 @@ from phoebi_lib.splits import (
     dev_folds,
     lco_split,
     loso_split,
+    nested_dev_split,
     partition,
     published_manifest,
     random_split,
@@ -390,3 +391,50 @@ def test_bad_arguments():
             dev_folds(trained, n_folds)
     with pytest.raises(ValueError, match="fold 0: no training combination holds"):
         dev_folds(["bs", "bt_ka", "ka_mx", "fj_pf"], 2)
+
+
+def test_the_nested_development_split_is_the_published_one():
+    manifest = whole()
+    _, trained = select_heldout(COMBINATIONS, 1337)
+    nested = nested_dev_split(trained)
+    assert nested["dev"] == "mx_fj bs_fj_pf mx_fj_pf bs_mx_ka_pf".split()
+    assert nested["train"] == [name for name in trained if name not in nested["dev"]]
+    # the counts that the published run reports: partition-train and partition-val images of what is left, and of dev
+    parts, names = lco_split(manifest, 1337), manifest["combination"]
+    left, held = (names.isin(nested[part]).to_numpy() for part in ("train", "dev"))
+    assert (left[parts["train"]].sum(), left[parts["val"]].sum()) == (72_921, 8_079)
+    assert held[np.concatenate([parts["train"], parts["val"]])].sum() == 12_000
+
+
+@given(seed=st.integers(0, 5_000), order=st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_nested_development_splits_cover_every_species(seed, order):
+    _, trained = select_heldout(COMBINATIONS, 1338)
+    shuffled = order.sample(trained, len(trained))
+    nested = nested_dev_split(shuffled, seed)
+    assert [name.count("_") + 1 for name in nested["dev"]] == [2, 3, 3, 4]
+    assert set("_".join(nested["train"]).split("_")) == set(CODES)
+    assert nested["train"] == [name for name in shuffled if name not in nested["dev"]]
+    assert nested["dev"] == nested_dev_split(trained, seed)["dev"], "the order of the input does not matter"
+
+
+def test_a_nested_draw_without_cover_is_repeated_with_the_next_seed():
+    # the only triples with bs are both drawn or not: 'bs' has no other combination
+    trained = "bt fj ka mx pf bt_mx bt_ka bs_mx_ka bs_mx_fj bt_mx_ka bt_mx_ka_fj".split()
+    first = random.Random(0)
+    draw = []
+    for pool, count in ((["bt_ka", "bt_mx"], 1), (["bs_mx_fj", "bs_mx_ka", "bt_mx_ka"], 2), (["bt_mx_ka_fj"], 1)):
+        first.shuffle(pool)
+        draw += pool[:count]
+    uncovered = {"bs_mx_fj", "bs_mx_ka"} <= set(draw)
+    for seed in range(40):
+        nested = nested_dev_split(trained, seed)
+        assert any("bs" in name for name in nested["train"])
+        if seed == 0:
+            assert (set(nested["dev"]) == set(draw)) != uncovered
+    with pytest.raises(ValueError, match="of order 4: there are 0"):
+        nested_dev_split(trained[:-1])
+    with pytest.raises(ValueError, match="without a training combination"):
+        nested_dev_split("bt fj ka mx pf bs_mx bt_mx_ka bt_mx_fj bt_mx_ka_fj".split())
+    with pytest.raises(TypeError, match="seed"):
+        nested_dev_split(trained, 1.5)

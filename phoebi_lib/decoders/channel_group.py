@@ -8,7 +8,9 @@ import torch
 from phoebi_lib.decoders.base import Decoder
 from phoebi_lib.decoders.checks import check_choice, check_number
 from phoebi_lib.decoders.thresholds import grid_thresholds
-from phoebi_lib.decoders.training import minimise, seeds, tile_rows
+from phoebi_lib.decoders.training import TileMixup, asymmetric_loss, minimise, seeds, tile_rows
+
+LOSSES = {"bce": torch.nn.functional.binary_cross_entropy_with_logits, "asymmetric": asymmetric_loss}
 
 
 class ChannelGroup(Decoder):
@@ -16,8 +18,8 @@ class ChannelGroup(Decoder):
 
     A group has ``D // K`` channels; the last ``D - K * (D // K)`` channels belong to no group and are unused
     (``unused_channels_``: 0 at D = 384 and K = 6, 2 at D = 1280). There are ``K * (D // K) + K`` parameters
-    (``n_parameters_``: 390 at D = 384, 1,542 at 1,536). Every tile carries its image's labels; binary cross-entropy,
-    AdamW, channel dropout in training.
+    (``n_parameters_``: 390 at D = 384, 1,542 at 1,536). Every tile carries its image's labels; AdamW, channel dropout
+    in training.
 
     Parameters
     ----------
@@ -26,11 +28,14 @@ class ChannelGroup(Decoder):
     dropout : probability of dropping a channel, to 1/256, drawn per tile and channel (each channel serves one class
         only); kept values are scaled by 1 / (1 - dropout).
     epochs, updates, batch_size, learning_rate, weight_decay : of AdamW; ``updates`` steps in place of ``epochs``.
+    loss : ``"bce"`` binary cross-entropy; ``"asymmetric"`` for the ablation of Appendix B.2, see
+        :func:`~phoebi_lib.decoders.training.asymmetric_loss`.
+    mixup : alpha of the tile mixup of the same ablation (0.4 there); 0 mixes nothing.
     fallback : threshold of a class without validation positives, see
         :func:`~phoebi_lib.decoders.thresholds.grid_thresholds`.
     device : torch device of the training; scoring is done on the CPU in float64.
-    random_state : seed of initialisation, shuffling and dropout, each with its own CPU generator, so that a CPU and a
-        GPU see the same batches and the same masks.
+    random_state : seed of initialisation, shuffling, dropout and mixup, each with its own CPU generator, so that a CPU
+        and a GPU see the same batches and the same masks.
 
     Learned: ``weight_`` (K, D // K), ``bias_`` (K,) float64, ``losses_`` mean loss per epoch, ``updates_``,
     ``unused_channels_``, ``n_parameters_``. Image scores lie in 0..1; ``tile_scores`` are logits.
@@ -48,6 +53,8 @@ class ChannelGroup(Decoder):
         batch_size: int = 4096,
         learning_rate: float = 1e-2,
         weight_decay: float = 1e-4,
+        loss: str = "bce",
+        mixup: float = 0.0,
         fallback: str | float = "never",
         device: str = "cpu",
         random_state: int = 0,
@@ -59,6 +66,8 @@ class ChannelGroup(Decoder):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.loss = loss
+        self.mixup = mixup
         self.fallback = fallback
         self.device = device
         self.random_state = random_state
@@ -77,6 +86,8 @@ class ChannelGroup(Decoder):
         check_number(self._owner, "batch_size", self.batch_size, 1, integer=True)
         check_number(self._owner, "learning_rate", self.learning_rate, 0, strict=True)
         check_number(self._owner, "weight_decay", self.weight_decay, 0)
+        check_choice(self._owner, "loss", self.loss, tuple(LOSSES))
+        check_number(self._owner, "mixup", self.mixup, 0)
         if self.updates is not None:
             check_number(self._owner, "updates", self.updates, 0, integer=True)
 
@@ -93,7 +104,7 @@ class ChannelGroup(Decoder):
         n_classes, width = Y.shape[1], X.shape[2] // Y.shape[1]
         if width == 0:
             raise ValueError(f"{self._owner}: {X.shape[2]} features are too few for {n_classes} groups of channels")
-        start, shuffle, mask = seeds(self.random_state, 3)
+        start, shuffle, *rest = seeds(self.random_state, 4)
         # Kaiming-uniform with a = sqrt(5) is uniform on +-1/sqrt(fan-in); the bias starts at zero
         bound = width**-0.5
         weight = torch.empty(n_classes, width).uniform_(-bound, bound, generator=torch.Generator().manual_seed(start))
@@ -101,25 +112,27 @@ class ChannelGroup(Decoder):
         bias = torch.zeros(n_classes, device=self.device, requires_grad=True)
         self.losses_, self.updates_ = np.empty(0), 0
         if self.updates != 0 and (self.updates is not None or self.epochs != 0):
-            self.losses_, self.updates_ = self._train(X, Y, weight, bias, shuffle, mask)
+            self.losses_, self.updates_ = self._train(X, Y, weight, bias, shuffle, *rest)
         self.weight_ = weight.detach().cpu().numpy().astype(np.float64)
         self.bias_ = bias.detach().cpu().numpy().astype(np.float64)
         self.unused_channels_ = X.shape[2] - n_classes * width
         self.n_parameters_ = n_classes * width + n_classes
 
     def _train(
-        self, X: np.ndarray, Y: np.ndarray, weight: torch.Tensor, bias: torch.Tensor, shuffle: int, mask: int
+        self, X: np.ndarray, Y: np.ndarray, weight: torch.Tensor, bias: torch.Tensor, shuffle: int, mask: int, pair: int
     ) -> tuple[np.ndarray, int]:
         n_classes, width = weight.shape
         rows = tile_rows(X, self.device)
         labels = torch.from_numpy(np.repeat(Y, X.shape[1], axis=0)).to(self.device, torch.float32)
         drop = _ChannelDropout(min(self.batch_size, len(rows)), rows, self.dropout, mask)
+        mix = TileMixup(self.mixup, pair) if self.mixup else lambda tiles, labels: (tiles, labels)
         optimiser = torch.optim.AdamW([weight, bias], lr=self.learning_rate, weight_decay=self.weight_decay)
 
         def gradient(tiles: torch.Tensor, index: torch.Tensor | slice) -> torch.Tensor:
+            tiles, target = mix(tiles, labels[index])
             # one product with a block-diagonal matrix is several times faster than K small ones
             logits = drop(tiles)[:, : n_classes * width] @ torch.block_diag(*weight.unbind()).T / drop.keep + bias
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[index])
+            loss = LOSSES[self.loss](logits, target)
             loss.backward()
             return loss.detach()
 

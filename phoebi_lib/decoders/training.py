@@ -23,6 +23,39 @@ def seeds(random_state: int, n: int) -> list[int]:
     return [int(seed) for seed in np.random.SeedSequence(int(random_state)).generate_state(n)]
 
 
+def asymmetric_loss(
+    logits: torch.Tensor, labels: torch.Tensor, gamma: float = 4.0, margin: float = 0.05
+) -> torch.Tensor:
+    """Return the asymmetric loss of ``logits`` and 0/1 ``labels`` of one shape, mean over elements (Appendix B.2).
+
+    A present class costs ``-log p`` (focusing 0), an absent one ``-q^gamma log(1 - q)`` with
+    ``q = max(p - margin, 0)``: easy absences count for nothing. Powers and logarithms are taken of 1e-6 at the least.
+    """
+    p = torch.sigmoid(logits)
+    q = (p - margin).clamp_min(1e-6)
+    present = labels * p.clamp_min(1e-6).log()
+    absent = (1.0 - labels) * q.pow(gamma) * (1.0 - q).clamp_min(1e-6).log()
+    return -(present + absent).mean()
+
+
+class TileMixup:
+    """Mix the tiles of a batch in pairs (Appendix B.2): features in proportion, labels as the union of both.
+
+    Each call draws one proportion from Beta(alpha, alpha) and one permutation of the batch, from a generator of its
+    own. Mixed features are not brought back to unit norm.
+    """
+
+    def __init__(self, alpha: float, seed: int):
+        self._alpha = alpha
+        self._generator = np.random.default_rng(seed)
+
+    def __call__(self, tiles: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mixed ``tiles`` (B, D) and ``labels`` (B, K) as new tensors."""
+        share = float(self._generator.beta(self._alpha, self._alpha))
+        partner = torch.from_numpy(self._generator.permutation(len(tiles))).to(tiles.device)
+        return torch.lerp(tiles[partner], tiles, share), torch.maximum(labels, labels[partner])
+
+
 def minimise(
     rows: torch.Tensor,
     gradient: Callable[[torch.Tensor, torch.Tensor | slice], torch.Tensor],
