@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -16,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from sklearn.base import clone
 
 from phoebi_lib.compat import choice
 from phoebi_lib.metrics import per_sample_f1
 from phoebi_lib.progress import track
+from phoebi_lib.row_files import read_rows, slug, write_rows
 from phoebi_lib.splits import partition as split
 from phoebi_lib.summaries import over_partitions, summarise
 from phoebi_lib.tile_counts import fit_tile_curve, fit_variance, score_variance, tile_count_sweep
-from phoebi_lib.workspace import atomic_path, results_dir, text_sha256
+from phoebi_lib.workspace import device as chosen_device
+from phoebi_lib.workspace import results_dir, text_sha256
 
 if TYPE_CHECKING:
     from phoebi_lib.decoders import Decoder
@@ -57,7 +56,6 @@ _SOURCES = (
     "splits.py",
 )
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "torch")
-_KEY = b"phoebi_key"
 
 
 def _all_present(partition: str, compat: str, **_: Any) -> Decoder:
@@ -125,7 +123,7 @@ def run_partition(
     compat: str = "corrected",
     store: str | Path | None = None,
     profile: str = "",
-    device: str = "cpu",
+    device: str | None = None,
 ) -> pd.DataFrame:
     """Run ``methods`` (default: all) on one partition and return one row per image, method and part.
 
@@ -145,8 +143,11 @@ def run_partition(
     A decoder of your own takes part as ``methods={"Mine": MyDecoder()}``: it is cloned, gets the training seed if it
     has a ``random_state``, and is run anew at each call, since nothing tells whether its code has changed.
 
+    Decoders are trained on ``device``, by default the one that ``PHOEBI_DEVICE`` names, else the CPU.
+
     Raises ``ValueError`` for an unknown method, compat or partition, or a decoder of yours named like the library's.
     """
+    device = device or chosen_device()
     own = dict(methods) if isinstance(methods, Mapping) else {}
     if taken := sorted(own.keys() & METHODS.keys()):
         raise ValueError(f"{', '.join(taken)} is the name of a method of the library; call yours differently")
@@ -171,7 +172,7 @@ def run_partition(
     stored, pending = {}, {}
     for name in names:
         path, key = folder / _file_name(name, facts), _key(name, device, facts)
-        found = None if name in own else _read(path, key)
+        found = None if name in own else read_rows(path, key)
         if found is None:
             pending[name] = (path, key)
         else:
@@ -188,7 +189,7 @@ def run_partition(
                 factory, settings = METHODS[name]
                 decoder = factory(partition, compat, random_state=int(seed), device=device, **settings)
             rows = _run(name, decoder, pool, labels, parts, features, "train" if dev_train else "val", facts)
-            _write(path, key, rows)
+            write_rows(path, key, rows)
             stored[name] = rows
     return pd.concat([stored[name] for name in names], ignore_index=True)
 
@@ -268,26 +269,4 @@ def _file_name(name: str, facts: dict[str, Any]) -> Path:
     identity = [facts[k] for k in ("profile", "dataset", "encoder", "partition", "seed", "compat")]
     digest = text_sha256(json.dumps([*identity, name]))[:8]
     words = [facts["encoder"], facts["partition"], f"seed {facts['seed']}", facts["compat"], name, digest]
-    return Path(_slug(facts["dataset"])) / ("-".join(_slug(word) for word in words) + ".parquet")
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_.") or "unnamed"
-
-
-def _read(path: Path, key: str) -> pd.DataFrame | None:
-    """Return the stored rows, or None where there is no file or it was made from other inputs."""
-    try:
-        if not path.is_file() or (pq.read_schema(path).metadata or {}).get(_KEY) != key.encode():
-            return None
-        return pd.read_parquet(path)
-    except (pa.ArrowInvalid, OSError):
-        # damaged from outside: our own writes are atomic. The run is made again and replaces it.
-        return None
-
-
-def _write(path: Path, key: str, rows: pd.DataFrame) -> None:
-    table = pa.Table.from_pandas(rows, preserve_index=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key.encode()})
-    with atomic_path(path) as temporary:
-        pq.write_table(table, temporary)
+    return Path(slug(facts["dataset"])) / ("-".join(slug(word) for word in words) + ".parquet")

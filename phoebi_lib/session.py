@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phoebi_lib import parameters
+from phoebi_lib import parameters, workspace
 
 if TYPE_CHECKING:
     from phoebi_lib.datasets import Dataset
@@ -71,13 +71,15 @@ class Run:
     def embed(self, dataset: Dataset, **changes: object) -> Pool:
         """Return the pool of any images with this run's encoder; ``changes`` are parameters of the front-end.
 
-        What was embedded before, here or on another page, is read from disk.
+        What was embedded before, here or on another page, is read from disk. The environment variable
+        ``PHOEBI_DEVICE`` names the device, such as cuda; without it that is the CPU.
         """
         from phoebi_lib.encoders import load_encoder
         from phoebi_lib.features import embed
 
         front_end = self.front_end(**changes)
-        return embed(dataset, load_encoder(self.encoder, img_size=front_end.tile_size), front_end)
+        encoder = load_encoder(self.encoder, img_size=front_end.tile_size, device=workspace.device())
+        return embed(dataset, encoder, front_end)
 
     def embed_patches(self, dataset: Dataset, units: int) -> Pool:
         """Return the pool of ``units`` patch tokens per image, at fixed random places of the tile grid."""
@@ -85,7 +87,8 @@ class Run:
         from phoebi_lib.patches import load_patch_encoder
 
         front_end = self.front_end()
-        encoder = load_patch_encoder(self.encoder, n_tiles=front_end.n_tiles, units=units, img_size=front_end.tile_size)
+        size, device = front_end.tile_size, workspace.device()
+        encoder = load_patch_encoder(self.encoder, n_tiles=front_end.n_tiles, units=units, img_size=size, device=device)
         return embed(dataset, encoder, front_end)
 
     def banner(self):

@@ -98,3 +98,8 @@ def file_sha256(path: str | Path) -> str:
 def text_sha256(text: str) -> str:
     """Return the SHA-256 of a text's UTF-8 bytes, as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def device() -> str:
+    """Return the torch device that encoders and trained decoders run on: ``PHOEBI_DEVICE`` (such as cuda), or cpu."""
+    return os.environ.get("PHOEBI_DEVICE") or "cpu"

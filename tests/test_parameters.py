@@ -83,7 +83,7 @@ def test_a_name_given_twice_is_refused():
 
 def test_profiles_are_known_and_others_refused():
     for profile in parameters.PROFILES:
-        assert set(parameters.profile_values(profile)) == {"profile", "dataset", "encoder", "compat", "grid"}
+        assert set(parameters.profile_values(profile)) == {"profile", "dataset", "encoder", "compat", "grid", "caps"}
     with pytest.raises(ParameterError, match="unknown profile 'huge'"):
         parameters.profile_values("huge")
 

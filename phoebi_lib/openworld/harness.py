@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from phoebi_lib import protocols
 from phoebi_lib.decoders.prototypes import hybrid_prototypes
 from phoebi_lib.openworld.neighbours import TILES_AT_A_TIME, Banks, knn_distance
 from phoebi_lib.openworld.scores import energy_score, max_cosine_score, residual_score
 from phoebi_lib.pool import Pool
 from phoebi_lib.progress import track
+from phoebi_lib.row_files import read_rows, slug, write_rows
 from phoebi_lib.splits import loso_split, partition
 from phoebi_lib.workspace import results_dir, text_sha256
 
@@ -74,11 +74,11 @@ def run_open_set(
               "libraries": {name: version(name) for name in _LIBRARIES}}  # fmt: skip
     key = text_sha256(json.dumps(inputs, sort_keys=True))
     folder = results_dir() / "open_set" if store is None else Path(store)
-    path = folder / f"{protocols._slug(f'{pool.dataset_name} {pool.encoder_name} {profile}')}-{pool.key[:8]}.parquet"
-    rows = protocols._read(path, key)
+    path = folder / f"{slug(f'{pool.dataset_name} {pool.encoder_name} {profile}')}-{pool.key[:8]}.parquet"
+    rows = read_rows(path, key)
     if rows is None:
         rows = _score(pool, codes, k, device).assign(**facts)
-        protocols._write(path, key, rows)
+        write_rows(path, key, rows)
     return rows
 
 

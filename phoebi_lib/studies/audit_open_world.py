@@ -1,4 +1,4 @@
-"""The audit of the battery's blur and of the open world (D14, D24, D25, D26, D27, D49): Section 5, Appendices B.3 and D.
+"""The audit of the battery's blur and of the open world (D14, D24 to D27, D49): Section 5, Appendices B.3 and D.
 
 Numbers over the six left-out species are means over folds. Every interval resamples whole combinations of test images,
 the same ones in every fold, setting and score, so that differences are paired.
@@ -22,7 +22,7 @@ from phoebi_lib.paper import cells
 from phoebi_lib.splits import partition
 from phoebi_lib.studies import audit
 from phoebi_lib.studies.discovery_scores import Tally, mean_defined, over_folds
-from phoebi_lib.studies.discovery_study import CONTROL, GATE, K1, TABLE_10, TRANSDUCTIVE, Fold, simgcd_row
+from phoebi_lib.studies.discovery_study import CONTROL, GATE, INDUCTIVE, K1, TABLE_10, TRANSDUCTIVE, Fold, simgcd_row
 from phoebi_lib.studies.open_set_folds import Resampled, interval, resampled_auroc
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def seed_lines(tallies: Sequence[Tally], counts: np.ndarray, facts: Mapping[str,
     ``counts`` (R, U) are :func:`phoebi_lib.studies.discovery_scores.draws`; ``facts`` go into every line. Per random
     row: ``cluster_acc`` and ``fold_spread`` (means over seeds), ``seed_spread`` and ``seed_range`` of the mean over
     folds, ``recall_spread`` and ``auroc_spread`` over seeds, ``lead_difference`` of the row K = 1 and, over seeds, its
-    smallest and largest value ``lead_lowest`` and ``lead_highest``. Spreads are population standard deviations.
+    smallest and largest value ``lead_lowest`` and ``lead_highest``. Spreads are population standard deviations. They
+    and the extremes have no interval: resampled images add a spread of their own, so that it would lie too high.
     """
     printed = cells(10).set_index(["row", "column"])
     rows = by_row(tallies)
@@ -134,8 +135,9 @@ def seed_lines(tallies: Sequence[Tally], counts: np.ndarray, facts: Mapping[str,
             value, std = printed.loc[(row, "cluster_acc"), ["value", "std"]]
             paper = {"cluster_acc": _print(value), "fold_spread": _print(std, 2)}
         common = {"row": row, "updates": mine[0].updates or pd.NA, **facts}
-        lines += [{**common, "column": name, **interval(values), **paper.get(name, {})}
-                  for name, values in numbers.items()]  # fmt: skip
+        for name, values in numbers.items():
+            ends = interval(values if name in ("cluster_acc", "lead_difference") else values[:1])
+            lines.append({**common, "column": name, **ends, **paper.get(name, {})})
     return lines
 
 
@@ -146,7 +148,7 @@ def assignment_lines(tallies: Sequence[Tally], counts: np.ndarray, facts: Mappin
     ``<name>_difference``) with the columns ``ASSIGNMENT``; "<row> minus <control>" for the control without the
     stranger's images; the row ``GATE`` has ``admitted``, the smallest share of test tiles over folds.
     """
-    settings = list(dict.fromkeys(tally.setting for tally in tallies))
+    settings = [name for name in (TRANSDUCTIVE, INDUCTIVE) if any(tally.setting == name for tally in tallies)]
     means = {setting: {row: _means(mine, counts) for row, mine in by_row(tallies, setting).items()}
              for setting in settings}  # fmt: skip
     lines = []
@@ -246,8 +248,9 @@ def session_lines(worlds: Mapping[str, pd.DataFrame], n: int) -> list[dict[str, 
     for world, rows in worlds.items():
         facts, found = _facts(rows), resampled_auroc(rows, n=n)
         folds = list(dict.fromkeys(rows["held_out"]))
-        mean = {score: np.mean([found[code, score] for code in folds], axis=0) for score in dict.fromkeys(rows["score"])}
-        for score in ("k-NN", OWN_OUT, "residual"):
+        scores = ("k-NN", OWN_OUT, "residual")
+        mean = {score: np.mean([found[code, score] for code in folds], axis=0) for score in scores}
+        for score in scores:
             lines += _lines(f"{score}, {world}", {"auroc": mean[score]}, facts)
         changes[world] = mean[OWN_OUT] - mean["k-NN"]
         named = {"own combination out minus in": changes[world],
@@ -281,9 +284,10 @@ def rank_correlations(rows: pd.DataFrame, first: str, second: str, n: int, seed:
 
 
 def mixture_rows(fold: Fold, evidence: str) -> pd.DataFrame:
-    """Return per test image the mean over tiles of the ``active`` prototypes in the sparse mixture, and of the ``span``.
+    """Return per test image the mean over tiles of the ``active`` prototypes in the mixture, and of the ``span``.
 
-    ``span`` is the largest minus the smallest cosine of a tile to the five known prototypes.
+    ``active`` counts the known prototypes with a weight of ``sparsemax(10 P z)``, of five; ``span`` is the
+    largest minus the smallest cosine of a tile to them.
     """
     cosines = fold.X @ fold.prototypes.T.astype(fold.X.dtype)
     active = (sparsemax(torch.from_numpy(10.0 * cosines)).numpy() > 0).sum(axis=2)

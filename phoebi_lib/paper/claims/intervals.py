@@ -61,21 +61,6 @@ def _trivial(recall: Number, easy: bool) -> str:
 
 SECTION_5 = (
     Claim(
-        "protomatch-pooled-margin", "5", "Section 5, after Table 6; Appendix C.1, Table 19",
-        "ProtoMatch's F1 on held-out combinations is above the constant predictor's when whole combinations of the "
-        "three partitions are resampled.",
-        {"margin": Cell(_MARGINS, "ProtoMatch", "test_f1_margin")},
-        lambda n: above(n["margin"], 0.0), _INTERVAL, page=_C1,
-    ),
-    Claim(
-        "anchored-near-constant", "5", "Section 5, after Table 6",
-        "The decoders with prototypes stay at or near the constant predictor on held-out combinations.",
-        _cells(_MARGINS, _ANCHORED, ["test_f1_margin"]),
-        lambda n: _all(lambda margin: above(margin, -_NEAR), n),
-        f"'At or near' is read as not more than {_NEAR} below: half the width of the paper's development intervals.",
-        page=_C1,
-    ),
-    Claim(
         "heldout-has-more-species", "5", "Section 5, Table 6",
         "Held-out combinations hold more species than the trained-on ones, on every published partition.",
         {"excess": Cell("C.2 labels", "order of combinations", "smallest_excess_heldout")},
