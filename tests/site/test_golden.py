@@ -12,10 +12,16 @@ KEYS = ["partition", "seed", "method", "part"]
 TOLERANCE = {"closed form": 0.02, "trained": 0.06}
 
 
+def results():
+    """The rows of the profile itself: pages of the audit add other sessions and the published way of computing."""
+    found = pd.read_csv(workspace.results_dir() / "results.csv")
+    own = {"profile": "smoke", "dataset": "sim:smoke", "compat": "corrected"}
+    return found[(found[list(own)] == pd.Series(own)).all(axis=1)]
+
+
 def test_the_smoke_results_are_the_committed_ones():
     golden = pd.read_csv(GOLDEN).set_index(KEYS)
-    found = pd.read_csv(workspace.results_dir() / "results.csv")
-    found = found[found["profile"] == "smoke"].set_index(KEYS)
+    found = results().set_index(KEYS)
     assert set(golden.index) <= set(found.index)
     found = found.loc[golden.index]
     assert (found["n_images"] == golden["n_images"]).all()
@@ -26,7 +32,7 @@ def test_the_smoke_results_are_the_committed_ones():
 
 
 def test_the_constant_predictor_is_exact():
-    found = pd.read_csv(workspace.results_dir() / "results.csv")
+    found = results()
     constant = found[(found["method"] == "AllPresent") & (found["part"] == "test")]
     assert len(constant) >= 4
     held_out = constant[constant["partition"].str.startswith("lco-")]
