@@ -41,7 +41,9 @@ def data():
 
 def test_every_estimator_is_under_the_contract():
     def leaves(kind):
-        children = [child for child in kind.__subclasses__() if child.__module__.startswith("phoebi_lib")]
+        # what a study tries out is not among the estimators that the library offers
+        offered = ("phoebi_lib.decoders", "phoebi_lib.baselines")
+        children = [child for child in kind.__subclasses__() if child.__module__.startswith(offered)]
         return {kind} if not children else set().union(*map(leaves, children))
 
     assert {type(estimator) for estimator in ESTIMATORS.values()} == leaves(Decoder)
