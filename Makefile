@@ -19,6 +19,8 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 
 book: $(STAMP)
 	$(BIN)/phoebi data simulate sim:default
+	$(BIN)/phoebi data simulate sim:default:pure
+	$(BIN)/phoebi data simulate sim:default:shared
 	$(BIN)/phoebi embed sim:default
 	$(BIN)/phoebi run --profile default --out book/executed --jobs $(JOBS)
 	$(BIN)/phoebi book
@@ -33,6 +35,8 @@ unit: $(STAMP)
 
 smoke: $(STAMP)
 	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke
+	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke:pure
+	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke:shared
 	$(TESTENV) $(BIN)/phoebi embed sim:smoke
 	$(TESTENV) $(BIN)/phoebi run --profile smoke --out build/test/site/book/executed --jobs $(JOBS)
 

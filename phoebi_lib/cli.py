@@ -43,7 +43,10 @@ def data() -> None:
 @data.command()
 @click.argument("name", default="sim:smoke")
 def simulate(name: str) -> None:
-    """Simulate the stand-in micrographs NAME (sim:smoke, sim:default; ":shared" for the shared-session world).
+    """Simulate the stand-in micrographs NAME: sim:smoke or sim:default.
+
+    With ":shared" behind it sessions are shared by all combinations; with ":pure" it is the further test frames of the
+    pure cultures.
 
     Images that are there already are kept: a stopped run goes on where it was.
     """
