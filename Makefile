@@ -36,7 +36,6 @@ unit: $(STAMP)
 smoke: $(STAMP)
 	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke
 	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke:pure
-	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke:shared
 	$(TESTENV) $(BIN)/phoebi embed sim:smoke
 	$(TESTENV) $(BIN)/phoebi run --profile smoke --out build/test/site/book/executed --jobs $(JOBS)
 

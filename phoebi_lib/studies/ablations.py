@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 from phoebi_lib import protocols, report
 from phoebi_lib.compat import choice
 from phoebi_lib.decoders.thresholds import grid_thresholds
-from phoebi_lib.limits import ablation_rows
+from phoebi_lib.limits import Limits, ablation_rows
 from phoebi_lib.protocols import METHODS
 from phoebi_lib.studies.battery import WITH, WITHOUT
 from phoebi_lib.studies.paired import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from phoebi_lib.features import Pool
     from phoebi_lib.session import Run
 
-SIZES = (168, 224, 336, 518)
+SIZES = Limits.tile_sizes
 CLOSED_FORM, TRAINED = "closed form", "trained"
 #: Weights up to this count as zero in the sparsity of a projection.
 ZERO = 1e-8
@@ -94,7 +94,7 @@ def tile_size_rows(run: Run) -> pd.DataFrame:
     kept = np.unique(np.concatenate(list(parts.values())))
     rows = {part: np.searchsorted(kept, positions) for part, positions in parts.items()}
     pieces = []
-    for size in SIZES:
+    for size in run.limits.tile_sizes:
         pool = run.open_pool().select(kept) if size == 224 else run.embed(dataset.select(kept), tile_size=size)
         labels = pool.Y
         train, val = pool.take(rows["train"]), pool.take(rows["val"])
@@ -146,7 +146,7 @@ def _size_lines(sizes: pd.DataFrame, columns: Mapping[str, str], n: int, codes: 
     mean = resampled(image_f1(sizes, ["method", "size"], codes), n)
     for method in dict.fromkeys(sizes["method"]):
         name, _, kind = method.partition(", ")
-        for size in SIZES:
+        for size in sorted(set(sizes["size"])):
             mine = sizes[(sizes["method"] == method) & (sizes["size"] == size)]
             row = f"{size}, {kind}" if kind else f"{size}"
             made += lines(row, margins(columns[name], mean[method, size], constant), counts(mine))
