@@ -83,6 +83,16 @@ def _means(rows: pd.DataFrame, column: str, positions: list[np.ndarray], draws: 
     return float(values.mean()), sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
 
 
+def unit_counts(n_units: int, n: int, seed: int = 0) -> np.ndarray:
+    """Return how often each unit is drawn, (n + 1, U) float64: ones (the table itself), then ``n`` resamples.
+
+    The draws are those of :func:`bootstrap` over as many units in sorted order.
+    """
+    generator = np.random.default_rng(seed)
+    draws = [generator.choice(n_units, size=n_units, replace=True) for _ in range(n)]
+    return np.array([np.ones(n_units), *(np.bincount(draw, minlength=n_units) for draw in draws)])
+
+
 class Resamples:
     """Resamples of whole units, drawn once, on which sums, ratios of sums and AUROCs are computed all at once.
 
@@ -107,9 +117,7 @@ class Resamples:
         self.unit = np.empty(len(rows), dtype=np.int64)
         for u, members in enumerate(positions):
             self.unit[members] = u
-        generator, size = np.random.default_rng(seed), len(positions)
-        draws = [generator.choice(size, size=size, replace=True) for _ in range(n)]
-        self.counts = np.array([np.ones(size), *(np.bincount(draw, minlength=size) for draw in draws)])
+        self.counts = unit_counts(len(positions), n, seed)
 
     def per_unit(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of ``values`` (N,), one number per row, over the rows of each unit, (U,)."""
@@ -127,21 +135,26 @@ class Resamples:
         below = self.total(denominator)
         return np.divide(self.total(numerator), below, out=np.full(len(below), np.nan), where=below > 0)
 
-    def auroc(self, true: np.ndarray, score: np.ndarray) -> np.ndarray:
-        """Return the AUROC of ``score`` (N,) for ``true`` (N,) 0/1, (n + 1,); NaN where only one class was drawn.
+    def auroc(self, true: np.ndarray, score: np.ndarray, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the AUROC of ``score`` (M,) for ``true`` (M,) 0/1, (n + 1,); NaN where only one class was drawn.
+
+        Both belong to ``rows`` of the table, by default all: AUROCs of several groups of rows see the same resamples.
 
         The AUROC is the share of (positive, negative) pairs of images in the right order, ties counting half. Those
         pairs are counted once for every pair of units; a resample weights the counts by how often it drew both units,
         which is exact and needs no new ranking.
         """
         positive, score = np.asarray(true).astype(bool), np.asarray(score, dtype=np.float64)
-        pairs = np.zeros((self.counts.shape[1],) * 2)
-        for u in range(len(pairs)):
-            own = np.sort(score[positive & (self.unit == u)])
+        unit, n_units = self.unit[rows], self.counts.shape[1]
+        pairs = np.zeros((n_units, n_units))
+        for u in np.unique(unit[positive]):
+            own = np.sort(score[positive & (unit == u)])
             ties_and_below = np.searchsorted(own, score, "left") + np.searchsorted(own, score, "right")
-            pairs[u] = self.per_unit(np.where(positive, 0, len(own) - ties_and_below / 2))
+            won = np.where(positive, 0, len(own) - ties_and_below / 2)
+            pairs[u] = np.bincount(unit, weights=won, minlength=n_units)
         right = (self.counts @ pairs * self.counts).sum(axis=1)
-        every = self.total(positive) * self.total(~positive)
+        holds, lacks = (np.bincount(unit[chosen], minlength=n_units) for chosen in (positive, ~positive))
+        every = (self.counts @ holds) * (self.counts @ lacks)
         return np.divide(right, every, out=np.full(len(every), np.nan), where=every > 0)
 
     @staticmethod

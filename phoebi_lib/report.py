@@ -16,14 +16,14 @@ from typing import Any
 import pandas as pd
 
 from phoebi_lib import workspace
-from phoebi_lib.paper import cells
+from phoebi_lib.paper import cells, quoted
 from phoebi_lib.provenance import EVIDENCE, Banner, banner, provenance
 from phoebi_lib.rounding import agreement, at_digits, double_rounded, equal_at_printed_digits, round_half_up
 
 __all__ = [
-    "ALLOWED_MISSING", "COLUMNS", "EVIDENCE", "KEYS", "MARGIN", "NOT_COMPARABLE", "Banner", "add_paper", "agreement",
-    "at_digits", "banner", "book_table", "compare", "double_rounded", "equal_at_printed_digits", "printed_constant",
-    "provenance", "round_half_up", "table", "validate", "write_table",
+    "ALLOWED_MISSING", "COLUMNS", "EVIDENCE", "KEYS", "MARGIN", "NOT_COMPARABLE", "Banner", "add_paper", "add_quoted",
+    "agreement", "at_digits", "banner", "book_table", "compare", "double_rounded", "equal_at_printed_digits",
+    "printed_constant", "provenance", "round_half_up", "table", "validate", "write_table",
 ]  # fmt: skip
 
 _TEXTS = ("table", "row", "column", "evidence", "profile", "dataset", "encoder", "partition")
@@ -164,6 +164,33 @@ def add_paper(
     found = [number(row, column) for row, column in zip(frame["row"], frame["column"], strict=True)]
     return validate(frame.assign(paper=[value for value, _ in found],
                                  digits=pd.array([digits for _, digits in found], dtype="Int64")))  # fmt: skip
+
+
+def add_quoted(frame: pd.DataFrame, ids: Mapping[tuple[str, str], str | tuple[str, str]]) -> pd.DataFrame:
+    """Return ``frame`` with numbers of the paper's running text in its columns ``paper`` and ``digits``.
+
+    Args:
+        frame: a tidy table.
+        ids: (row, column) -> id of ``phoebi_lib.paper.quoted()``, or (id, field), the field being "value", "std", "low"
+            or "high". A column ``x_std`` takes the spread of ``x`` unless it has an entry of its own. A quoted range
+            has no value; its line, and those not named, stay as they are.
+
+    Raises:
+        KeyError: an id that the paper's quoted numbers do not have.
+        ValueError: a row and column that the table does not have.
+    """
+    said, lines = quoted().set_index("id"), set(zip(frame["row"], frame["column"], strict=True))
+    for row, column in ids:
+        if (row, column) not in lines:
+            raise ValueError(f"the table has no row {row!r} with a column {column!r}")
+    places = {key: (name, "value") if isinstance(name, str) else name for key, name in ids.items()}
+    spreads = {(row, f"{column}_std"): (name, "std") for (row, column), (name, _) in places.items()}
+    numbers = {key: said.loc[name, [field, "digits"]].tolist() for key, (name, field) in {**spreads, **places}.items()}
+    frame = frame.copy()
+    for i, key in zip(frame.index, zip(frame["row"], frame["column"], strict=True), strict=True):
+        if key in numbers and not math.isnan(numbers[key][0]):
+            frame.loc[i, ["paper", "digits"]] = numbers[key]
+    return validate(frame)
 
 
 def compare(

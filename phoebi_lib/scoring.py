@@ -131,8 +131,9 @@ def auroc_scores(
     return found | {f"auroc_{code}": resamples.interval(line) for code, line in zip(codes, each, strict=True)}
 
 
-def mean_defined(each: np.ndarray) -> np.ndarray:
+def mean_defined(each: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     """Return the mean over the first axis of what is not NaN, NaN where nothing is."""
+    each = np.asarray(each, dtype=np.float64)
     defined = ~np.isnan(each)
     count = defined.sum(axis=0)
     total = np.where(defined, each, 0.0).sum(axis=0)

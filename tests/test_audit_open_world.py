@@ -7,12 +7,13 @@ from scipy.stats import norm, spearmanr
 from sklearn.metrics import roc_auc_score
 
 from phoebi_lib.catalogue import CODES, label_matrix
+from phoebi_lib.intervals import unit_counts
 from phoebi_lib.openworld.harness import run_open_set
 from phoebi_lib.pool import Pool
 from phoebi_lib.splits import partition, published_manifest
 from phoebi_lib.studies import audit, discovery_study
 from phoebi_lib.studies import audit_open_world as study
-from phoebi_lib.studies.discovery_scores import Tally, draws
+from phoebi_lib.studies.discovery_scores import Tally
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_drift_is_that_of_the_images(pool):
     """On a pool: from the calls of every image, without sums per combination."""
     fold = next(discovery_study.folds(pool, "reference"))
     one = discovery_study.run(fold, [discovery_study.TABLE_10[2]], [0], ("transductive",))
-    found = study.drift(one, draws(len(fold.units), 3))[study.EVERY]["drift_difference"][0]
+    found = study.drift(one, unit_counts(len(fold.units), 3))[study.EVERY]["drift_difference"][0]
     proposed = fold.propose(discovery_study.TABLE_10[2], 0, np.full(len(fold.X), True))
     P = np.concatenate([fold.prototypes, proposed])
     calls = discovery_study.known_calls(discovery_study.mixture_weights(fold.X, P), fold.thresholds)

@@ -6,6 +6,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_curve
 from test_intervals_study import TEST, made
 
+from phoebi_lib import report
 from phoebi_lib.catalogue import CODES, label_matrix
 from phoebi_lib.intervals import bootstrap
 from phoebi_lib.metrics import exact_match, per_sample_f1
@@ -212,10 +213,10 @@ def test_examples_by_hand():
 def test_quoted_numbers_stand_beside_their_lines(rows):
     table = behaviour.error_table(rows, CODES, 5)
     ids = {("ProtoMatch", "fpr_ka"): "proto_ka_fpr", ("ProtoMatch", "called"): "proto_fpr"}
-    found = behaviour.with_quoted(table, ids)
+    found = report.add_quoted(table, ids)
     said = quoted().set_index("id").loc["proto_ka_fpr"]
     line = lookup(found).loc[("ProtoMatch", "fpr_ka")]
     assert (line["paper"], line["digits"]) == (said["value"], said["digits"])
     assert found["paper"].notna().sum() == 1, "a range has no single number"
     with pytest.raises(KeyError):
-        behaviour.with_quoted(table, {("ProtoMatch", "fpr_ka"): "no such number"})
+        report.add_quoted(table, {("ProtoMatch", "fpr_ka"): "no such number"})

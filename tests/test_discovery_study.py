@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 
 from phoebi_lib.catalogue import CODES, label_matrix
 from phoebi_lib.decoders import SimplexUnmix
-from phoebi_lib.intervals import bootstrap
+from phoebi_lib.intervals import bootstrap, unit_counts
 from phoebi_lib.metrics import auroc, cluster_scores, per_sample_f1
 from phoebi_lib.openworld import discovery
 from phoebi_lib.pool import Pool
@@ -102,7 +102,7 @@ def test_scores_from_sums_are_those_of_the_images(seed):
 def test_resamples_are_those_of_the_bootstrap():
     data = assignments(3)
     rows = pd.DataFrame({"unit": data["unit"], "at": np.arange(len(data["unit"]))})
-    found = {line["column"]: line for line in scores.lines([tally(data)], scores.draws(9, 20))}
+    found = {line["column"]: line for line in scores.lines([tally(data)], unit_counts(9, 20))}
     # the row that stands for the species is chosen once, on all images
     matched = pd.Series(data["slot"][data["holds"] & (data["slot"] >= 0)]).mode()[0]
 
@@ -128,14 +128,14 @@ def test_nothing_proposed_scores_zero_and_has_no_purity():
     found = scores.scores(tally(data, n_proto=0), np.ones((1, 9)))
     assert found["cluster_acc"] == found["recall"] == found["false_share"] == 0.0
     assert np.isnan(found["purity"][0]) and found["auroc"][0] == 0.5
-    columns = {line["column"] for line in scores.lines([tally(data, n_proto=0)], scores.draws(9, 20))}
+    columns = {line["column"] for line in scores.lines([tally(data, n_proto=0)], unit_counts(9, 20))}
     assert "purity" not in columns and "purity_std" not in columns and "cluster_acc" in columns
 
 
 def test_means_over_seeds_halves_and_folds_and_their_spreads():
     data = {(fold, seed): assignments(10 * f + seed) for f, fold in enumerate(("bs", "bt")) for seed in (1, 2, 3)}
     every = [tally(d, fold=fold, seed=seed) for (fold, seed), d in data.items()]
-    found = {line["column"]: line["value"] for line in scores.lines(every, scores.draws(9, 20))}
+    found = {line["column"]: line["value"] for line in scores.lines(every, unit_counts(9, 20))}
     recall = np.array([[reference(data[fold, seed])["recall"] for fold in ("bs", "bt")] for seed in (1, 2, 3)])
     assert found["recall"] == pytest.approx(recall.mean())
     assert found["recall_std"] == pytest.approx(recall.mean(axis=0).std())
@@ -143,18 +143,18 @@ def test_means_over_seeds_halves_and_folds_and_their_spreads():
     assert (found["recall_min"], found["recall_max"]) == pytest.approx((recall.min(), recall.max()))
     # two halves of one assignment are averaged
     pair = [tally(data["bs", 1]), tally(data["bs", 2])]
-    half = {line["column"]: line["value"] for line in scores.lines(pair, scores.draws(9, 20), suffix="_inductive")}
+    half = {line["column"]: line["value"] for line in scores.lines(pair, unit_counts(9, 20), suffix="_inductive")}
     assert half["recall_inductive"] == pytest.approx(recall[:2, 0].mean())
     assert "recall_seed_std_inductive" not in half
     with pytest.raises(ValueError, match="every seed needs every fold"):
-        scores.lines(every[:-1], scores.draws(9, 20))
+        scores.lines(every[:-1], unit_counts(9, 20))
 
 
 def test_differences_are_paired():
     data = assignments(4)
     better = data | {"slot": np.where(data["holds"], 0, data["slot"])}
     both = [tally(data, row="plain"), tally(better, row="better"), tally(data, row="twin")]
-    lines = scores.lines(both, scores.draws(9, 200), reference="plain")
+    lines = scores.lines(both, unit_counts(9, 200), reference="plain")
     less = {line["row"]: line for line in lines if line["column"] == "cluster_acc_less_reference"}
     assert set(less) == {"better", "twin"}
     assert less["twin"]["value"] == 0 and "low" not in less["twin"], "the same assignment differs in no resample"

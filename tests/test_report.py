@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phoebi_lib import report, workspace
-from phoebi_lib.paper import cells, printed
+from phoebi_lib.paper import cells, printed, quoted
 from phoebi_lib.provenance import command, data_date, evidence_of, simulation_hash
 from phoebi_lib.report import add_paper, banner, book_table, compare, provenance, table, validate, write_table
 from phoebi_lib.rounding import agreement, at_digits, double_rounded, equal_at_printed_digits, round_half_up
@@ -282,3 +282,24 @@ def test_printed_cells_can_all_stand_in_a_comparison():
         filled = add_paper(frame, n)
         assert (filled["paper"].fillna(-9).to_numpy() == names["value"].fillna(-9).to_numpy()).all()
         assert (compare(filled)["difference"] != "").all()
+
+
+def test_numbers_of_the_running_text_stand_beside_ours():
+    """Value, spread and named field; a number of Table 6 stays; a line that is not there is a mistake in the map."""
+    lines = [
+        {"row": "r", "column": column, "value": 0.5, "evidence": "simulated"} for column in ("f1", "f1_std", "low", "x")
+    ]
+    frame = report.table(lines, table="t").assign(paper=[np.nan, np.nan, np.nan, 0.25], digits=[None, None, None, 2])
+    frame["digits"] = frame["digits"].astype("Int64")
+    said = quoted().set_index("id")
+    spread = said[said["std"].notna()].index[0]
+    ranged = said[said["low"].notna()].index[0]
+    found = report.add_quoted(frame, {("r", "f1"): spread, ("r", "low"): (ranged, "low")}).set_index("column")
+    expected = [said.loc[spread, "value"], said.loc[spread, "std"], said.loc[ranged, "low"], 0.25]
+    assert found["paper"].tolist() == expected
+    assert found["digits"].tolist() == [said.loc[spread, "digits"]] * 2 + [said.loc[ranged, "digits"], 2]
+    assert (found["value"] == 0.5).all() and frame["paper"].isna().sum() == 3, "the table given is left alone"
+    with pytest.raises(ValueError, match="no row 'r' with a column 'f2'"):
+        report.add_quoted(frame, {("r", "f2"): spread})
+    with pytest.raises(KeyError):
+        report.add_quoted(frame, {("r", "f1"): "no such number"})

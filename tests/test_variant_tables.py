@@ -116,7 +116,7 @@ def test_printed_numbers_are_in_the_paper_and_stay_out_of_ours():
         assert not np.isnan(printed.loc[name, field]), name
     frame = report.table([{"row": "r", "column": "heldout_f1", "value": 0.5, "evidence": "simulated", "n_images": 4,
                            "updates": 0}], table="t")  # fmt: skip
-    found = variant_tables.quote(frame, {("r", "heldout_f1"): "ensemble_f1"})
+    found = report.add_quoted(frame, {("r", "heldout_f1"): "ensemble_f1"})
     assert found["paper"].iloc[0] == printed.loc["ensemble_f1", "value"] and found["value"].iloc[0] == 0.5
     shown = variant_tables.shown(found)
     assert shown["numbers"].tolist() == ["here (simulated)", "paper"] and shown["F1"].tolist() == ["0.500", "0.614"]
@@ -124,7 +124,7 @@ def test_printed_numbers_are_in_the_paper_and_stay_out_of_ours():
     exact = variant_tables.shown(found.assign(evidence="paper"))
     assert exact["difference"].iloc[0] == "-0.114"
     with pytest.raises(ValueError, match="no row 'r' with a column 'mean_auroc'"):
-        variant_tables.quote(frame, {("r", "mean_auroc"): "ensemble_f1"})
+        report.add_quoted(frame, {("r", "mean_auroc"): "ensemble_f1"})
 
 
 def test_fitted_rows_are_those_of_the_decoder():

@@ -25,7 +25,6 @@ from phoebi_lib.studies.paired import (
     interval,
     lines,
     margins,
-    quote,
     resampled,
     resampled_exact_match,
     resampled_macro_f1,
@@ -171,7 +170,7 @@ def table_projection(run: Run, codes: Sequence[str], projections: pd.DataFrame) 
         made += lines("softmax minus sparsemax", {name: change}, counts(projections))
     names = {(kind, column): f"{kind}_{short}" for kind in kinds for column, short in
              (("macro_f1", "macro"), ("exact_match", "em"))}  # fmt: skip
-    return quote(tidy(made, "B.2 projection", run), names)
+    return report.add_quoted(tidy(made, "B.2 projection", run), names)
 
 
 def isotonic_scores(val: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -207,7 +206,7 @@ def table_isotonic(run: Run, pool: Pool) -> pd.DataFrame:
     for kind, other in ((second, first), (third, second)):
         made += lines(f"{kind} minus {other}", {"f1": interval(mean[kind] - mean[other])}, counts(test))
     ids = {first: "isotonic_deployed", second: "isotonic_argmax", third: "isotonic_calibrated"}
-    return quote(tidy(made, "B.2 isotonic", run), {(row, "f1"): name for row, name in ids.items()})
+    return report.add_quoted(tidy(made, "B.2 isotonic", run), {(row, "f1"): name for row, name in ids.items()})
 
 
 def table_losses(run: Run, codes: Sequence[str], rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -231,7 +230,7 @@ def table_losses(run: Run, codes: Sequence[str], rows: Mapping[str, pd.DataFrame
     ids = ("bce", "asl", "bce_mixup", "asl_mixup")
     names = {(kind, "f1"): f"channel_group_{name}" for kind, name in zip(LOSSES, ids, strict=True)}
     names["largest difference", "f1"] = "channel_group_losses_within"
-    return quote(tidy(made, "B.2 losses", run), names)
+    return report.add_quoted(tidy(made, "B.2 losses", run), names)
 
 
 def images_of(frame: pd.DataFrame, rows: Sequence[str]) -> list[int]:

@@ -22,6 +22,7 @@ from phoebi_lib.metrics import sample_f1
 from phoebi_lib.protocols import METHODS
 from phoebi_lib.splits import PARTITION_SEEDS
 from phoebi_lib.splits import partition as split
+from phoebi_lib.studies.score_rows import score_rows
 
 if TYPE_CHECKING:
     from phoebi_lib.decoders import Decoder
@@ -76,14 +77,7 @@ def called_rows(pool: Pool, rows: np.ndarray, scores: np.ndarray, thresholds: np
     Columns ``id, combination, frame``, per species ``y_``, ``score_`` and ``pred_``, ``evidence``, the ``facts``, and
     those of :func:`with_margin`. Present means strictly above the threshold.
     """
-    chosen = pool.manifest.iloc[rows]
-    table: dict[str, Any] = {"id": chosen["path"].to_numpy()}
-    table |= {name: chosen[name].to_numpy() for name in ("combination", "frame")}
-    labels = pool.Y[rows]
-    for k, code in enumerate(pool.codes):
-        called = (scores[:, k] > thresholds[k]).astype(int)
-        table |= {f"y_{code}": labels[:, k], f"score_{code}": scores[:, k], f"pred_{code}": called}
-    return with_margin(pd.DataFrame(table).assign(evidence=pool.evidence, **facts), pool.codes)
+    return with_margin(score_rows(pool, rows, scores, scores > thresholds, **facts), pool.codes)
 
 
 def run_method(

@@ -19,9 +19,10 @@ from phoebi_lib.decoders import sparsemax
 from phoebi_lib.openworld.heads import simgcd_prototypes, simgcd_steps
 from phoebi_lib.openworld.neighbours import TILES_AT_A_TIME, Banks
 from phoebi_lib.paper import cells
+from phoebi_lib.scoring import mean_defined
 from phoebi_lib.splits import partition
 from phoebi_lib.studies import audit
-from phoebi_lib.studies.discovery_scores import Tally, mean_defined, over_folds
+from phoebi_lib.studies.discovery_scores import Tally, over_folds
 from phoebi_lib.studies.discovery_study import CONTROL, GATE, INDUCTIVE, K1, TABLE_10, TRANSDUCTIVE, Fold, simgcd_row
 from phoebi_lib.studies.open_set_folds import Resampled, interval, resampled_auroc
 

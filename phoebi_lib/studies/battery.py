@@ -24,7 +24,6 @@ from phoebi_lib.studies.paired import (
     interval,
     lines,
     margins,
-    quote,
     resampled,
     resamples,
     tidy,
@@ -174,7 +173,7 @@ def table_17(rows: pd.DataFrame, run: Run, codes: Sequence[str]) -> pd.DataFrame
         made += lines(MATTERS, {column: interval(rest.max(axis=1) - light.min(axis=1))}, common)
     frame = report.add_paper(tidy(made, "17", run), 17)
     printed = ("simplex_unmix", "proto_match", "channel_group")
-    return quote(frame, {("Clean", f"{column}_f1"): f"battery_{column}" for column in printed})
+    return report.add_quoted(frame, {("Clean", f"{column}_f1"): f"battery_{column}" for column in printed})
 
 
 def table_9(rows: pd.DataFrame, run: Run, codes: Sequence[str]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ from phoebi_lib.catalogue import CODES, COMBINATIONS, order
 from phoebi_lib.intervals import Resamples
 from phoebi_lib.label_only import constant_at_order, label_only
 from phoebi_lib.metrics import sample_f1
-from phoebi_lib.paper import quoted
 from phoebi_lib.scoring import scores
 from phoebi_lib.splits import PARTITION_SEEDS, select_heldout
 from phoebi_lib.studies.intervals_study import described, run_facts
@@ -23,19 +22,6 @@ WITHOUT_PURE = "bt"
 BINS = 10
 PRECISION = 0.8
 _THRESHOLDS = 400
-
-
-def with_quoted(frame: pd.DataFrame, ids: Mapping[tuple[str, str], str]) -> pd.DataFrame:
-    """Return a tidy table with the numbers of the running text in ``paper`` and ``digits``, by (row, column) and id.
-
-    Raises KeyError for an id that the paper's quoted numbers do not have.
-    """
-    said = quoted().set_index("id")
-    found = [said.loc[ids[key]] if (key := (row, column)) in ids else None
-             for row, column in zip(frame["row"], frame["column"], strict=True)]  # fmt: skip
-    paper = [np.nan if line is None else line["value"] for line in found]
-    digits = [None if line is None or np.isnan(line["value"]) else line["digits"] for line in found]
-    return report.validate(frame.assign(paper=paper, digits=pd.array(digits, dtype="Int64")))
 
 
 def labels_table(profile: str = "") -> pd.DataFrame:
@@ -57,7 +43,7 @@ def labels_table(profile: str = "") -> pd.DataFrame:
     }
     lines = [{"row": row, "column": column, "value": value} for (row, column), value in values.items()]
     table = report.table(lines, table="C.2 labels", evidence="exact", profile=profile, dataset="phoebi6")
-    return with_quoted(table, {("constant predictor", "f1_order_1"): "constant_order_1"})
+    return report.add_quoted(table, {("constant predictor", "f1_order_1"): "constant_order_1"})
 
 
 def order_table(rows: pd.DataFrame, codes: Sequence[str], n: int) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phoebi_lib.metrics import sample_f1
+from phoebi_lib.scoring import mean_defined
 
 #: What is computed of an assignment, in the order of the tables; see :func:`scores`.
 SCORES = (
@@ -84,16 +85,6 @@ def count(
         beaten = np.searchsorted(without, margin[holds], "left") + np.searchsorted(without, margin[holds], "right")
         wins[:, v] = np.bincount(unit[holds], beaten / 2.0, n_units)
     return sums, slots, wins
-
-
-def draws(n_units: int, n: int, seed: int = 0) -> np.ndarray:
-    """Return how often each unit occurs in each of ``n`` resamples, (n, U), preceded by a row of ones: all units once.
-
-    The resamples are those of :func:`phoebi_lib.intervals.bootstrap` over units in sorted order.
-    """
-    generator = np.random.default_rng(seed)
-    picked = [generator.choice(n_units, size=n_units, replace=True) for _ in range(n)]
-    return np.stack([np.ones(n_units), *(np.bincount(p, minlength=n_units) for p in picked)]).astype(float)
 
 
 def scores(tally: Tally, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -203,12 +194,3 @@ def _line(values: np.ndarray) -> dict[str, float] | None:
 
 def _any(values: np.ndarray) -> bool:
     return not np.isnan(values).all()
-
-
-def mean_defined(values: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
-    """Return the mean over the first axis of what is defined, NaN where nothing is."""
-    values = np.asarray(values, dtype=float)
-    defined = ~np.isnan(values)
-    total = np.where(defined, values, 0.0).sum(axis=0)
-    with np.errstate(invalid="ignore"):
-        return np.where(defined.any(axis=0), total / np.maximum(defined.sum(axis=0), 1), np.nan)

@@ -15,11 +15,12 @@ from phoebi_lib import report
 from phoebi_lib.compat import choice
 from phoebi_lib.decoders.prototypes import hybrid_prototypes
 from phoebi_lib.decoders.thresholds import quantile_thresholds
+from phoebi_lib.intervals import unit_counts
 from phoebi_lib.openworld import gates
 from phoebi_lib.openworld.discovery import assign, known_calls, labelled_tiles, mixture_weights, propose
 from phoebi_lib.openworld.heads import BATCH, simgcd_prototypes, simgcd_steps
 from phoebi_lib.splits import partition
-from phoebi_lib.studies.discovery_scores import Tally, count, draws, lines
+from phoebi_lib.studies.discovery_scores import Tally, count, lines
 
 if TYPE_CHECKING:
     from phoebi_lib.features import Pool
@@ -252,7 +253,7 @@ def tidy(
     Differences are from the row ``reference``. ``n`` resamples, by default what ``compat`` says.
     """
     test = pool.manifest.iloc[partition(pool.manifest, "random", grouping="frame", codes=pool.codes)["test"]]
-    counts = draws(test["combination"].nunique(), n or choice("resamples", compat))
+    counts = unit_counts(test["combination"].nunique(), n or choice("resamples", compat))
     found = []
     for setting, suffix in ((TRANSDUCTIVE, ""), (INDUCTIVE, "_inductive")):
         found += lines([t for t in tallies if t.setting == setting], counts, reference, suffix)

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from phoebi_lib import plots, report
-from phoebi_lib.paper import quoted
+from phoebi_lib.scoring import mean_defined
 from phoebi_lib.studies.decoder_tables import side_by_side
-from phoebi_lib.studies.discovery_scores import Tally, mean_defined, over_folds
+from phoebi_lib.studies.discovery_scores import Tally, over_folds
 from phoebi_lib.studies.discovery_study import HEADS, K1, SIMGCD_GRID, TRANSDUCTIVE, Fold, simgcd_row
 
 #: Numbers of the running text: (row, column) -> their name among the quoted numbers.
@@ -33,16 +33,9 @@ _DASH, _NBSP = "–", "\u00a0"
 
 
 def add_quoted(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a tidy table with the numbers of the running text (``QUOTED``) in ``paper`` and ``digits``."""
-    numbers = quoted().set_index("id")
-    paper, digits = [], []
-    for row, column in zip(frame["row"], frame["column"], strict=True):
-        spread = column.endswith("_std") and (row, column) not in QUOTED
-        name = QUOTED.get((row, column.removesuffix("_std")))
-        found = numbers.loc[name] if name else None
-        paper.append(float("nan") if found is None else found["std"] if spread else found["value"])
-        digits.append(pd.NA if found is None or np.isnan(paper[-1]) else found["digits"])
-    return report.validate(frame.assign(paper=paper, digits=pd.array(digits, dtype="Int64")))
+    """Return a tidy table with the numbers of the running text (``QUOTED``) that belong to its rows."""
+    rows = set(frame["row"])
+    return report.add_quoted(frame, {key: name for key, name in QUOTED.items() if key[0] in rows})
 
 
 def printed_shown(frame: pd.DataFrame) -> pd.DataFrame:

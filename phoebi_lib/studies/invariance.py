@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from phoebi_lib import report
 from phoebi_lib.compat import choice
 from phoebi_lib.corruptions import VIEWS, viewed
 from phoebi_lib.limits import first_rows
@@ -20,7 +21,6 @@ from phoebi_lib.studies.paired import (
     interval,
     lines,
     margins,
-    quote,
     resampled,
     resampled_macro_f1,
     resamples,
@@ -102,7 +102,7 @@ def _boundary_lines(run: Run, rows: Mapping[str, pd.DataFrame], codes: Sequence[
     made += lines("interior tiles minus all tiles", {"heldout_macro_f1": interval(inside - every)}, counts(test))
     frame = tidy(made, "B.2 boundary tiles", run, partition="lco-1337")
     change = "interior tiles minus all tiles"
-    return quote(frame, {
+    return report.add_quoted(frame, {
         ("all tiles", "heldout_f1"): "boundary_heldout_before",
         ("interior tiles", "heldout_f1"): "boundary_heldout_after",
         (change, "heldout_f1"): "boundary_heldout_change",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from phoebi_lib.intervals import Resamples
 from phoebi_lib.metrics import aupr, auroc, fpr_at_tpr
 
 Resampled = np.ndarray  # (1 + n,): a number on all images, then on each resample
@@ -57,34 +58,14 @@ def resampled_auroc(
         by: what tells the groups apart; a group's key is the tuple of its values.
         n, seed: number of resamples and seed of their generator.
     """
-    units, unit = np.unique(rows["combination"].to_numpy(dtype=str), return_inverse=True)
-    generator = np.random.default_rng(seed)
-    draws = [np.arange(len(units)), *(generator.choice(len(units), len(units), replace=True) for _ in range(n))]
-    times = np.stack([np.bincount(draw, minlength=len(units)) for draw in draws]).astype(float)
-    table = rows.assign(_unit=unit)
+    resamples = Resamples(rows, "combination", n, seed)
+    table = rows.reset_index(drop=True)
     return {
-        key: _auroc(group["unknown"].to_numpy(), group["value"].to_numpy(), group["_unit"].to_numpy(), times)
+        key: resamples.auroc(group["unknown"], group["value"], group.index)
         for key, group in table.groupby(list(by), sort=False)
     }
 
 
 def interval(numbers: Resampled) -> dict[str, float]:
     """Return ``value``, ``low`` and ``high``: the number, and the 2.5 and 97.5 percentiles of its resamples."""
-    defined = numbers[1:][~np.isnan(numbers[1:])]
-    low, high = np.percentile(defined, [2.5, 97.5]) if defined.size else (np.nan, np.nan)
-    return {"value": float(numbers[0]), "low": float(low), "high": float(high)}
-
-
-def _auroc(unknown: np.ndarray, value: np.ndarray, unit: np.ndarray, times: np.ndarray) -> Resampled:
-    n_units = times.shape[1]
-    positive = unknown == 1
-    higher = np.zeros((n_units, n_units))
-    for known in np.unique(unit[~positive]):
-        ordered = np.sort(value[~positive & (unit == known)])
-        # an image scores one for each known image below it, and a half for each equal one
-        below = sum(np.searchsorted(ordered, value[positive], side=side) for side in ("left", "right")) / 2
-        higher[:, known] = np.bincount(unit[positive], weights=below, minlength=n_units)
-    n_unknown, n_known = (np.bincount(unit[chosen], minlength=n_units) for chosen in (positive, ~positive))
-    pairs = (times @ n_unknown) * (times @ n_known)
-    with np.errstate(invalid="ignore"):
-        return ((times @ higher) * times).sum(axis=1) / np.where(pairs > 0, pairs, np.nan)
+    return dict(zip(("value", "low", "high"), Resamples.interval(numbers), strict=True))

@@ -15,7 +15,7 @@ import pandas as pd
 from phoebi_lib import report
 from phoebi_lib.compat import choice
 from phoebi_lib.metrics import sample_f1
-from phoebi_lib.paper import quoted
+from phoebi_lib.studies.score_rows import score_rows
 
 if TYPE_CHECKING:
     from phoebi_lib.decoders import Decoder
@@ -30,15 +30,8 @@ def image_rows(decoder: Decoder, pool: Pool, rows: Sequence[int] | np.ndarray, *
     ``NotFittedError`` for a decoder that is not calibrated.
     """
     scores = decoder.decision_function(pool.take(rows))
-    predicted = decoder.predict_scores(scores)
-    chosen = pool.manifest.iloc[rows]
-    table: dict[str, Any] = {"id": chosen["path"].to_numpy()}
-    table |= {name: chosen[name].to_numpy() for name in ("combination", "frame")}
-    labels = pool.Y[rows]
-    for k, code in enumerate(pool.codes):
-        table |= {f"y_{code}": labels[:, k], f"score_{code}": scores[:, k], f"pred_{code}": predicted[:, k]}
-    facts = {"evidence": pool.evidence, "updates": int(getattr(decoder, "updates_", 0)), **facts}
-    return pd.DataFrame(table).assign(**facts)
+    updates = int(getattr(decoder, "updates_", 0))
+    return score_rows(pool, rows, scores, decoder.predict_scores(scores), **{"updates": updates, **facts})
 
 
 def image_f1(rows: pd.DataFrame, by: Sequence[str], codes: Sequence[str]) -> pd.DataFrame:
@@ -137,15 +130,6 @@ def tidy(made: list[dict[str, Any]], name: str, run: Run, partition: str = "rand
     """Return tidy lines as the checked table ``name`` of a run."""
     facts = {"profile": run.profile, "dataset": run.dataset, "encoder": run.encoder, "seed": run.seed}
     return report.table(made, table=name, partition=partition, **facts)
-
-
-def quote(frame: pd.DataFrame, ids: Mapping[tuple[str, str], str]) -> pd.DataFrame:
-    """Return a tidy table with numbers of the running text in ``paper``: (row, column) -> their id."""
-    printed, frame = quoted().set_index("id"), frame.copy()
-    for (row, column), name in ids.items():
-        line = (frame["row"] == row) & (frame["column"] == column)
-        frame.loc[line, "paper"], frame.loc[line, "digits"] = printed.loc[name, "value"], printed.loc[name, "digits"]
-    return report.validate(frame)
 
 
 def beside(

@@ -18,7 +18,7 @@ from phoebi_lib.features import embed
 from phoebi_lib.limits import first_rows
 from phoebi_lib.splits import partition as split
 from phoebi_lib.studies.intervals_study import AGGREGATIONS
-from phoebi_lib.studies.variants import image_rows
+from phoebi_lib.studies.score_rows import score_rows
 from phoebi_lib.weights import find_weights, load_network
 from phoebi_lib.workspace import text_sha256
 
@@ -148,7 +148,8 @@ def closed_form_rows(pool: Pool, parts: Mapping[str, np.ndarray], name: str, **f
             decoder.calibrate_scores(images["val"], labels[parts["val"]])
             for part, values in images.items():
                 called, method = decoder.predict_scores(values), f"{name}, {read_out}, {aggregation}"
-                frames.append(image_rows(pool, parts[part], values, called, method, part, updates=0, **facts))
+                more = {"method": method, "part": part, "updates": 0, **facts}
+                frames.append(score_rows(pool, parts[part], values, called, **more))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from phoebi_lib import report
-from phoebi_lib.paper import quoted
 
 #: Columns of the tables, in their order, and how a page heads them.
 HEADINGS = {
@@ -71,21 +70,6 @@ def references(methods: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"{method!r} is to be compared with {base!r}, which has no rows")
         found[method] = base
     return found
-
-
-def quote(frame: pd.DataFrame, ids: Mapping[tuple[str, str], str | tuple[str, str]]) -> pd.DataFrame:
-    """Return a tidy table with numbers of the running text in ``paper``: (row, column) -> their id, or (id, field).
-
-    ``field`` is "value", "std", "low" or "high". Raises ValueError for a line that the table does not have.
-    """
-    printed, frame = quoted().set_index("id"), frame.copy()
-    for (row, column), name in ids.items():
-        line = (frame["row"] == row) & (frame["column"] == column)
-        if not line.any():
-            raise ValueError(f"the table has no row {row!r} with a column {column!r}")
-        name, field = name if isinstance(name, tuple) else (name, "value")
-        frame.loc[line, "paper"], frame.loc[line, "digits"] = printed.loc[name, field], printed.loc[name, "digits"]
-    return report.validate(frame)
 
 
 def shown(frame: pd.DataFrame, columns: Mapping[str, str] = HEADINGS, places: int = 3) -> pd.DataFrame:

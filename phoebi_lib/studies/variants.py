@@ -19,6 +19,7 @@ from phoebi_lib.progress import track
 from phoebi_lib.scoring import mean_defined, scores
 from phoebi_lib.splits import nested_dev_split
 from phoebi_lib.splits import partition as split
+from phoebi_lib.studies.score_rows import score_rows
 
 if TYPE_CHECKING:
     from phoebi_lib.decoders import Decoder
@@ -26,25 +27,6 @@ if TYPE_CHECKING:
     from phoebi_lib.session import Run
 
 _UNIT = ["partition", "combination"]
-
-
-def image_rows(
-    pool: Pool, positions: np.ndarray, scores: np.ndarray, called: np.ndarray, method: str, part: str, **facts: Any
-) -> pd.DataFrame:
-    """Return one row per image: ``id, combination, frame``, per species ``y_``, ``score_`` and ``pred_``, and facts.
-
-    Args:
-        pool: where the images' names and labels are.
-        positions: (n,) row positions in the pool.
-        scores, called: (n, K), the calls as 0/1.
-        method, part, facts: become columns, as does the pool's evidence.
-    """
-    chosen, labels = pool.manifest.iloc[positions], pool.Y[positions]
-    table: dict[str, Any] = {"id": chosen["path"].to_numpy()}
-    table |= {name: chosen[name].to_numpy() for name in ("combination", "frame")}
-    for k, code in enumerate(pool.codes):
-        table |= {f"y_{code}": labels[:, k], f"score_{code}": scores[:, k], f"pred_{code}": called[:, k].astype(int)}
-    return pd.DataFrame(table).assign(method=method, part=part, evidence=pool.evidence, **facts)
 
 
 def set_aside(manifest: pd.DataFrame, parts: Mapping[str, np.ndarray], codes: Sequence[str]) -> dict[str, np.ndarray]:
@@ -76,7 +58,8 @@ def fit_rows(
         mine.calibrate_scores(found["val"], labels[parts["val"]])
         facts = {"partition": partition, "seed": seed, "updates": int(mine.updates_)}
         for part, values in found.items():
-            frames.append(image_rows(pool, parts[part], values, mine.predict_scores(values), name, part, **facts))
+            called = mine.predict_scores(values)
+            frames.append(score_rows(pool, parts[part], values, called, method=name, part=part, **facts))
     return pd.concat(frames, ignore_index=True), fitted
 
 
