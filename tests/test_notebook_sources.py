@@ -1,7 +1,10 @@
 """The sources of the notebooks keep the shape that the runner, the book and nbval rely on."""
 
 import ast
+import importlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -43,6 +46,34 @@ def test_cells_are_short_and_plain(name, source):
         lines = [line for line in cell.source.splitlines() if line.strip()]
         assert len(lines) <= 30, f"a cell of {len(lines)} lines: {lines[0]}"
         ast.parse(re.sub(r"^%.*$", "", cell.source, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(("name", "source"), SOURCES)
+def test_names_of_the_library_exist(name, source):
+    """A name that moved is found here in a second, not half an hour into the pages."""
+    tree = ast.parse("\n".join(cell.source for cell in code_cells(source)))
+    modules = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "phoebi_lib":
+            for alias in node.names:
+                try:
+                    found = importlib.import_module(f"{node.module}.{alias.name}")
+                except ModuleNotFoundError:
+                    found = getattr(importlib.import_module(node.module), alias.name, None)
+                assert found is not None, f"{node.module} has no {alias.name}"
+                if type(found) is type(ast):
+                    modules[alias.asname or alias.name] = found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            assert hasattr(modules[node.value.id], node.attr), f"{node.value.id} has no {node.attr}"
+
+
+def test_no_name_is_undefined_or_imported_for_nothing(tmp_path):
+    for name, source in SOURCES:
+        (tmp_path / f"{name}.py").write_text("\n".join(cell.source for cell in code_cells(source)) + "\n")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F401,F811,F821,F841", str(tmp_path)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize(("name", "source"), SOURCES)
