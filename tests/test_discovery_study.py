@@ -348,12 +348,28 @@ def test_quoted_numbers_stand_beside_ours(pool, folds, monkeypatch):
     assert cells.loc[("Cr-KD, λ = 1.0", "recall"), "paper"] == 0.0
     assert cells.loc[("SimGCD-style, 5 epochs, rate 0.001", "cluster_acc"), "paper"] == 0.0
     assert cells.loc[("SimGCD-style, 0 epochs", "cluster_acc_less_reference"), "value"] == pytest.approx(0, abs=1e-9)
-    assert {row for row, _ in tables.QUOTED} - set(frame["row"]) == {"normalised residual"}
+    gated = {"normalised residual", "normalised residual, patch tokens"}
+    assert {row for row, _ in tables.QUOTED} - set(frame["row"]) == gated
     gates = [t for f in folds for t in study.run(f, study.GATES, [1], ("transductive",))]
     frame = study.tidy(gates, pool, table="y", profile="smoke", compat="corrected", reference=study.GATE, n=20)
     shown = tables.gates_shown(tables.add_quoted(frame))
     assert shown.loc[shown["gate"] == "normalised residual", "cluster acc"].tolist()[1] == "0.150"
     assert shown["tiles admitted"].iloc[0].count(" to ") == 1
+
+
+def test_gates_on_patch_tokens_are_the_gates_under_their_own_rows(pool, folds):
+    found = study.run_gates_on_patches(pool, "corrected", range(1), ("transductive",))
+    plain = [tally for fold in folds for tally in study.run(fold, study.GATES, range(1), ("transductive",))]
+    assert [(t.row, t.fold, t.admitted) for t in found] == [
+        (f"{t.row}, patch tokens", t.fold, t.admitted) for t in plain
+    ]
+    for mine, theirs in zip(found, plain, strict=True):
+        assert all((mine.sums[name] == theirs.sums[name]).all() for name in theirs.sums)
+    table = study.tidy(found, pool, table="D.3 discovery gate", profile="smoke", compat="corrected",
+                       reference=f"{study.GATE}, {study.PATCHES}", n=20)  # fmt: skip
+    line = tables.add_quoted(table).set_index(["row", "column"])
+    assert line.loc[("normalised residual, patch tokens", "cluster_acc"), "paper"] == 0.0
+    assert np.isnan(line.loc[("residual, patch tokens", "cluster_acc"), "paper"])
 
 
 def test_plane_is_that_of_pca():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ TRANSDUCTIVE, INDUCTIVE = "transductive", "inductive"
 K1 = "Sinkhorn-Knopp (K=1)"
 CONTROL = "Sinkhorn-Knopp (K=1), stranger's images left out (control, not in the paper)"
 GATE = "residual > 0.15"
+PATCHES = "patch tokens"
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,15 @@ def run(fold: Fold, primitives: Sequence[Primitive], seeds: Sequence[int], setti
                     proposed = fold.propose(how, seed, seen)
                     found.append(fold.tally(how.row, proposed, scored, seed=seed, setting=setting, updates=updates,
                                             gate=how.gate))  # fmt: skip
+    return found
+
+
+def run_gates_on_patches(pool: Pool, compat: str, seeds: Sequence[int], settings: Sequence[str]) -> list[Tally]:
+    """Return the tallies of every gate on all folds of a pool of patch tokens, rows named "<gate>, patch tokens"."""
+    found = []
+    for fold in folds(pool, compat):
+        found += [replace(tally, row=f"{tally.row}, {PATCHES}") for tally in run(fold, GATES, seeds, settings)]
+        fold.forget()
     return found
 
 

@@ -14,7 +14,7 @@ from phoebi_lib import plots, report
 from phoebi_lib.scoring import mean_defined
 from phoebi_lib.studies.decoder_tables import side_by_side
 from phoebi_lib.studies.discovery_scores import Tally, over_folds
-from phoebi_lib.studies.discovery_study import HEADS, K1, SIMGCD_GRID, TRANSDUCTIVE, Fold, simgcd_row
+from phoebi_lib.studies.discovery_study import HEADS, K1, PATCHES, SIMGCD_GRID, TRANSDUCTIVE, Fold, simgcd_row
 
 #: Numbers of the running text: (row, column) -> their name among the quoted numbers.
 QUOTED: dict[tuple[str, str], str] = {
@@ -27,6 +27,7 @@ QUOTED: dict[tuple[str, str], str] = {
     **{(simgcd_row(rate, epochs), "cluster_acc"): "simgcd_trained" for rate, looks in SIMGCD_GRID.items()
        for epochs in looks},
     ("normalised residual", "cluster_acc"): "gate_normalised",
+    (f"normalised residual, {PATCHES}", "cluster_acc"): "gate_patch",
 }  # fmt: skip
 PRINTED = {"cluster_acc": "cluster acc", "recall": "recall", "purity": "purity", "delta_f1_known": "ΔF1 known"}
 _DASH, _NBSP = "–", "\u00a0"
