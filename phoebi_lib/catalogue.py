@@ -13,8 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 CODES: tuple[str, ...] = ("bs", "bt", "fj", "ka", "mx", "pf")
-#: Codes of the four-species subset in its class order; they stand for bs, fj, ka and pf (Appendix C.1).
-FOUR_CLASS_CODES: tuple[str, ...] = ("b", "f", "k", "p")
+#: What the letters of the four-species subset stand for, in its class order (Appendix C.1).
+FOUR_CLASS_SPECIES: dict[str, str] = {"b": "bs", "f": "fj", "k": "ka", "p": "pf"}
+FOUR_CLASS_CODES: tuple[str, ...] = tuple(FOUR_CLASS_SPECIES)
+#: Its folder of images, beside ``images`` of the six species.
+FOUR_CLASS_FOLDER = "images_4class"
+#: The fourteen folders of the simulated four-species set. A choice, since only their number is printed: b and f are
+#: recorded twice (``b_f`` and ``f_b``, as the release is said to do); k_p is missing, as ka_pf is among the forty, and
+#: so is the triple that adds b to it. The pure cultures and the quadruple are all there.
+FOUR_CLASS_COMBINATIONS: tuple[str, ...] = tuple("b f k p b_f f_b b_k b_p f_k f_p b_f_k b_f_p f_k_p b_f_k_p".split())
 
 _RETAKE = re.compile(r"take[0-9]+", re.IGNORECASE)
 

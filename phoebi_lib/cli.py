@@ -1,4 +1,4 @@
-"""The command line: phoebi data | embed | run | export | book | claims | encoders."""
+"""The command line: phoebi data | embed | run | export | labs | book | claims | encoders."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def simulate(name: str) -> None:
     """Simulate the stand-in micrographs NAME: sim:smoke or sim:default.
 
     With ":shared" behind it sessions are shared by all combinations; with ":pure" it is the further test frames of the
-    pure cultures.
+    pure cultures; with ":four" four of the species in fourteen folders, recorded in sessions of their own.
 
     Images that are there already are kept: a stopped run goes on where it was.
     """
@@ -155,6 +155,25 @@ def export(out: Path) -> None:
 
 
 @main.command()
+@click.option("--student", "out", type=click.Path(path_type=Path, file_okay=False), metavar="OUT",
+              help="Write student copies, notebooks without solutions, into the folder OUT.")  # fmt: skip
+def labs(out: Path | None) -> None:
+    """List the labs of the course, or write student copies of them.
+
+    A copy has a stub in the place of each solution, which says what to write, and keeps the checks. It is a plain
+    notebook for JupyterLab, run in this environment. A file that is there already with other content is kept.
+    """
+    from phoebi_lib import lab_copies
+
+    if out is None:
+        for name, title in lab_copies.titles().items():
+            click.echo(f"{name:18s} {title}")
+        return
+    for path in lab_copies.write_student_copies(out):
+        click.echo(path)
+
+
+@main.command()
 @click.option("--folder", type=click.Path(path_type=Path), help="Where _config.yml, _toc.yml and book/ are.")
 def book(folder: Path | None) -> None:
     """Build the book from the executed notebooks, warnings as errors, and check each page."""
@@ -183,14 +202,32 @@ def claims(tables: Path | None, file: Path | None) -> None:
 
 
 @main.command()
-def encoders() -> None:
-    """List the encoders: identifier, input size, feature width, parameters, licence."""
-    from phoebi_lib.encoder_records import list_encoders
+@click.option("--check", is_flag=True, help="Compare each record with its network, and look for its weights.")
+@click.option("--encoder", "name", help="Only this encoder.")
+def encoders(check: bool, name: str | None) -> None:
+    """List the encoders: identifier, input size, feature width, parameters, licence.
 
-    wide = max(len(record.name) for record in list_encoders())
-    for record in list_encoders():
+    With --check each network is built without weights and compared with its record. Missing weights are no fault: the
+    check says how to get them. A record that disagrees with its network is one, and so is a damaged weight file.
+    """
+    from phoebi_lib.encoder_records import get_record, list_encoders
+
+    records = [get_record(name)] if name else list_encoders()
+    if check:
+        from phoebi_lib.encoder_check import check_encoders
+        from phoebi_lib.progress import track
+
+        wrong = []
+        for report in track(check_encoders(records), total=len(records), desc="encoders"):
+            click.echo("\n".join(report.lines()))
+            wrong += report.wrong
+        if wrong:
+            raise click.ClickException("; ".join(wrong))
+        return
+    wide = max(len(record.name) for record in records)
+    for record in records:
         gate = " (gated)" if record.gated else ""
-        click.echo(f"{record.name:{wide}s} {record.title:24s} {record.size:4d} px  D = {record.dim:5d}  "
+        click.echo(f"{record.name:{wide}s} {record.title:30s} {record.size:4d} px  D = {record.dim:5d}  "
                    f"{record.params_m:8.1f} M  {record.licence}{gate}")  # fmt: skip
 
 

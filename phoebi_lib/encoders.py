@@ -42,7 +42,8 @@ class Encoder:
 
     Attributes:
         record: what it is. dim: number of features D. img_size: side of the tiles it takes, in px.
-        weights_sha256: SHA-256 of the weight file's bytes. stand_in: whether those weights are stand-ins.
+        weights_sha256: SHA-256 of the weight file's bytes, or of the untrained control's tensors.
+        stand_in: whether those weights are stand-ins.
         device: where it runs. dtype: ``float32``, or ``float16`` for autocast on a GPU; features are float32 in both.
     """
 
@@ -148,7 +149,7 @@ def load_encoder(
     device: str | torch.device = "cpu",
     dtype: str = "float32",
 ) -> Encoder:
-    """Load a frozen encoder of the registry (Table 4 of the paper, and three embedded ones).
+    """Load a frozen encoder of the registry (Table 4 of the paper, three embedded ones and the untrained control).
 
     Args:
         name: name, title or identifier of a record, see :func:`list_encoders`.
@@ -162,7 +163,7 @@ def load_encoder(
     Raises:
         ValueError: unknown encoder (the closest names are given), weights that do not fit, a record that disagrees with
             the network, or a dtype that the device does not run.
-        WeightsNotFoundError: no weights; says what was looked for, where, and how to get it. Never random weights.
+        WeightsNotFoundError: no weights; says what was looked for, where, and how to get it.
         ImportError: the encoder needs an optional package; the message names the extra.
     """
     record, device = get_record(name), torch.device(device)
@@ -176,7 +177,7 @@ def load_encoder(
     return Encoder(record, network, features, found, img_size, device, dtype)
 
 
-def check_record(record: EncoderRecord, network: nn.Module, weights: Path, img_size: int) -> None:
+def check_record(record: EncoderRecord, network: nn.Module, weights: Path | None, img_size: int) -> None:
     """Assert a record against the loaded network and its published configuration.
 
     Compared: feature width and pooling of the network; its parameter count (at the paper's tile size, since position
@@ -187,15 +188,14 @@ def check_record(record: EncoderRecord, network: nn.Module, weights: Path, img_s
         ValueError: something differs; the message lists every difference.
     """
     said: dict[str, tuple] = {}
-    if record.source in ("timm", "pypi", "hf-timm"):
+    if record.source in ("timm", "pypi", "hf-timm", "untrained"):
         said["dim"] = (record.dim, network.num_features)
         said["pooling"] = (record.pooling, _pooling(network))
     if img_size == record.size:
         count = sum(p.numel() for p in network.parameters()) / 1e6
         said["parameters (M)"] = (record.params_m, round(count, 3))
     config = {} if record.source == "hf-timm" else getattr(network, "pretrained_cfg", None) or {}
-    beside = weights.parent / "config.json"
-    if record.source in ("timm", "hf-timm") and beside.is_file():
+    if weights and record.source in ("timm", "hf-timm") and (beside := weights.parent / "config.json").is_file():
         published = json.loads(beside.read_text())
         config = {**config, **published.get("pretrained_cfg", {})}
         if "num_features" in published:

@@ -15,6 +15,7 @@ import pandas as pd
 from phoebi_lib.catalogue import CODES, parse_combination
 from phoebi_lib.images import SUFFIXES
 from phoebi_lib.manifest_files import ManifestError, read_json
+from phoebi_lib.splits import PARTITION_SEEDS, dropped_folders
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -186,6 +187,25 @@ def pictures_beside(images: Path, root: Path) -> list[str]:
         shown = sorted(os.fsencode(name).decode(errors="replace") for name in names if not name.startswith("."))
         if shown:
             notes.append(_left_out(folder.name, shown, f"pictures beside {images.name}/"))
+    return notes
+
+
+def repeated_species(combinations: Sequence[str], codes: Sequence[str]) -> list[str]:
+    """Return a note on each species set of several folders, and on which of them each published partition leaves out.
+
+    A partition that cannot be drawn from these folders has no note.
+    """
+    folders: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(combinations):
+        folders.setdefault(parse_combination(name, codes), []).append(name)
+    notes = [f"{', '.join(names)}: folders of the same species" for names in folders.values() if len(names) > 1]
+    for seed in PARTITION_SEEDS if notes else ():
+        try:
+            dropped = dropped_folders(combinations, seed, codes=codes)
+        except ValueError:
+            continue
+        if dropped:
+            notes.append(f"lco-{seed}: in no part, as a held-out folder has the same species: {', '.join(dropped)}")
     return notes
 
 

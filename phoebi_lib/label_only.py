@@ -8,7 +8,6 @@ orders 2 to 4 that was not collected.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import combinations as subsets
@@ -22,7 +21,15 @@ from phoebi_lib.catalogue import CODES, COMBINATIONS, SPECIES, label_matrix, ord
 from phoebi_lib.metrics import exact_match, macro_f1, per_sample_f1
 from phoebi_lib.paper import cells, printed, quoted
 from phoebi_lib.report import table
-from phoebi_lib.splits import PARTITION_SEEDS, dev_folds, lco_split, published_manifest, random_split, select_heldout
+from phoebi_lib.splits import (
+    PARTITION_SEEDS,
+    dev_folds,
+    lco_split,
+    published_manifest,
+    random_split,
+    select_heldout,
+    shuffled_split,
+)
 
 DATASET = "phoebi6"
 SEED = PARTITION_SEEDS[0]
@@ -67,18 +74,6 @@ def sibling_share(manifest: pd.DataFrame, rows: np.ndarray, others: np.ndarray) 
     """Return the share of the images ``rows`` that have a sibling, another crop of their frame, among ``others``."""
     frame = manifest.groupby(["combination", "frame"], sort=False).ngroup().to_numpy()
     return float(np.isin(frame[rows], frame[others]).mean())
-
-
-def shuffled_split(n: int, seed: int = SEED) -> dict[str, np.ndarray]:
-    """Divide ``n`` images in sorted order by one shuffle: the first tenth is test, the next validation, the rest train.
-
-    This is how the nine fine-tuned backbones were divided, not the released split; see :func:`sibling_share`.
-    """
-    rows = list(range(n))
-    random.Random(seed).shuffle(rows)
-    tenth = int(0.1 * n)
-    shuffled = np.array(rows)
-    return {"test": shuffled[:tenth], "val": shuffled[tenth : 2 * tenth], "train": shuffled[2 * tenth :]}
 
 
 def recompute(n: int) -> pd.DataFrame:
@@ -286,7 +281,7 @@ def _open_world() -> Iterator[dict[str, Any]]:
 def _siblings() -> Iterator[dict[str, Any]]:
     """How many images of an evaluated part have a sibling in training, under both published shuffles and neither."""
     manifest, _ = _published()
-    shuffled = shuffled_split(len(manifest))
+    shuffled = shuffled_split(manifest)
     parts = {f"lco-{seed}": (_lco(seed)["val"], _lco(seed)["train"], "validation") for seed in PARTITION_SEEDS}
     parts["shuffled"] = (shuffled["test"], shuffled["train"], "test")
     parts["random"] = (_random()["test"], _random()["train"], "test")

@@ -6,6 +6,9 @@ A manifest is a DataFrame with at least ``path`` (relative, ``<combination>/<nnn
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+
 import numpy as np
 import pandas as pd
 
@@ -76,4 +79,32 @@ def check_numbered(manifest: pd.DataFrame, name: str, rows: np.ndarray) -> None:
                 f"combination {name!r}: expected image number {number} (such as {number:05d}.jpg) and found {path!r}. "
                 "The published shuffle is defined on gap-free zero-padded numbers; restore the missing files or use "
                 "grouping='frame'."
+            )
+
+
+def check_grouping(grouping: str) -> None:
+    """Raise ValueError for a way of grouping that no split knows."""
+    if grouping not in ("image", "frame"):
+        raise ValueError(f"grouping must be 'image' (published shuffle) or 'frame', got {grouping!r}")
+
+
+def checked_seed(seed: int) -> int:
+    """Return ``seed`` as an int. TypeError unless it is an integer, ValueError if negative."""
+    # random.Random takes strings and floats too, and treats -1 as 1: each would draw a list that nobody published
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
+        raise TypeError(f"a seed is an integer, got {seed!r}")
+    if seed < 0:
+        raise ValueError(f"a seed is not negative, got {seed}")
+    return int(seed)
+
+
+def check_counts(counts: Mapping[int, int], pools: Mapping[int, Sequence[str]]) -> None:
+    """Raise ValueError unless ``counts`` (order -> how many to hold out) fit the combinations of each order."""
+    for size, count in counts.items():
+        if not all(isinstance(value, Integral) and not isinstance(value, bool) for value in (size, count)) or count < 0:
+            raise ValueError(f"counts maps an order to how many to hold out, both integers; got {size!r}: {count!r}")
+        if count > len(pools.get(size, [])):
+            raise ValueError(
+                f"cannot hold out {count} combination(s) of order {size}: there are {len(pools.get(size, []))}; "
+                "pass counts= that fit the combinations at hand"
             )

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from phoebi_lib.features import Pool
 
 __all__ = [
+    "DECODERS",
     "METHODS",
     "fit_tile_curve",
     "fit_variance",
@@ -80,12 +82,25 @@ def _proto_match(partition: str, compat: str, **_: Any) -> Decoder:
 def _channel_group(partition: str, compat: str, **settings: Any) -> Decoder:
     from phoebi_lib.decoders import ChannelGroup
 
-    fallback = "never" if choice("missing_positives", compat) == "never" else 0.01
+    fallback = _grid_fallback(compat, 0.01)
     return ChannelGroup(aggregation=choice("channel_group_aggregation", compat), fallback=fallback, **settings)
 
 
+def _attention_mil(partition: str, compat: str, **settings: Any) -> Decoder:
+    from phoebi_lib.baselines import AttentionMIL
+
+    return AttentionMIL(fallback=_grid_fallback(compat, 0.01), **settings)
+
+
+def _linear_probe(partition: str, compat: str, **settings: Any) -> Decoder:
+    from phoebi_lib.baselines import LinearProbe
+
+    # the published search of the probe starts at 0.5, the others' at the lowest point of the grid
+    return LinearProbe(fallback=_grid_fallback(compat, 0.5), **settings)
+
+
 def _in_distribution(partition: str) -> bool:
-    return partition == "random" or partition.startswith("loso-")
+    return partition in ("random", "shuffled") or partition.startswith("loso-")
 
 
 def _fallback(partition: str, compat: str, published: float) -> str | float:
@@ -94,8 +109,15 @@ def _fallback(partition: str, compat: str, published: float) -> str | float:
     return published if _in_distribution(partition) else "max+1"
 
 
-#: Name as printed -> (factory, settings). The published recipe counts in epochs; on small data that is few updates, so
-#: trained decoders have a row with 2,000 updates too. ProtoMatch is not trained: its "init only" row is itself.
+def _grid_fallback(compat: str, published: float) -> str | float:
+    return "never" if choice("missing_positives", compat) == "never" else published
+
+
+#: A longer training for small data, where the published epochs are few updates: in small batches, since the published
+#: one is most of a small training set.
+LONG = {"updates": 2000, "batch_size": 256}
+#: Name as printed -> (factory, settings). Trained decoders have a row with 2,000 updates (``LONG``) too. ProtoMatch is
+#: not trained: its "init only" row is itself.
 METHODS: dict[str, tuple[Callable[..., Decoder], dict[str, Any]]] = {
     "AllPresent": (_all_present, {}),
     "SimplexUnmix": (_simplex_unmix, {}),
@@ -104,9 +126,14 @@ METHODS: dict[str, tuple[Callable[..., Decoder], dict[str, Any]]] = {
     "SimplexUnmix (init only)": (_simplex_unmix, {"epochs": 0}),
     "ProtoMatch (init only)": (_proto_match, {}),
     "ChannelGroup (init only)": (_channel_group, {"epochs": 0}),
-    "SimplexUnmix (2,000 updates)": (_simplex_unmix, {"updates": 2000}),
-    "ChannelGroup (2,000 updates)": (_channel_group, {"updates": 2000}),
+    "SimplexUnmix (2,000 updates)": (_simplex_unmix, LONG),
+    "ChannelGroup (2,000 updates)": (_channel_group, LONG),
+    "AttentionMIL": (_attention_mil, {}),
+    "LinearProbe": (_linear_probe, {}),
+    "LinearProbe (2,000 updates)": (_linear_probe, LONG),
 }
+#: What is run unless methods are named: the constant, the decoders and their variants, without the trained baselines.
+DECODERS = tuple(name for name in METHODS if not name.startswith(("AttentionMIL", "LinearProbe")))
 
 
 def method_names() -> tuple[str, ...]:
@@ -125,23 +152,25 @@ def run_partition(
     profile: str = "",
     device: str | None = None,
 ) -> pd.DataFrame:
-    """Run ``methods`` (default: all) on one partition and return one row per image, method and part.
+    """Run ``methods`` (default: ``DECODERS``) on one partition and return one row per image, method and part.
 
-    Fits on the train part with training seed ``seed``, chooses thresholds on the validation part (on development folds
+    Fits on the train part with training seed ``seed`` (the baselines that choose an epoch or a learning rate see the
+    validation part, the decoders do not look at it), chooses thresholds on the validation part (on development folds
     under ``compat="reference"``: on the train part, as published), scores ``"val"`` and ``"test"``. The methods see the
     same partition, whose validation part is grouped by frame or by image as ``compat`` says.
 
     Columns: ``id`` (path), ``combination``, ``frame``, ``part``, ``method``; per species code ``y_``, ``score_``,
     ``threshold_``, ``pred_``; ``dataset``, ``encoder``, ``evidence``, ``profile``, ``partition``, ``seed``, ``compat``,
     ``grouping``, ``updates`` (optimiser steps), ``train_f1`` (per-sample F1 on the training images), ``pool_key``,
-    ``simulation`` (hash of the simulator's parameters, or empty).
+    ``simulation`` (hash of the simulator's parameters, or empty); of methods that choose it, ``learning_rate``.
 
     Rows are kept under ``store`` (default ``results/rows``), one file per method and run; a file made from the same
     pool, code, parameters and library versions is read instead of computed, so that an interrupted sweep goes on where
     it stopped. Under ``loso-*`` the left-out species is in no training image: the decoders warn and never predict it.
 
     A decoder of your own takes part as ``methods={"Mine": MyDecoder()}``: it is cloned, gets the training seed if it
-    has a ``random_state``, and is run anew at each call, since nothing tells whether its code has changed.
+    has a ``random_state``, and is run anew at each call, since nothing tells whether its code has changed. Its ``fit``
+    gets ``validation`` if it takes that.
 
     Decoders are trained on ``device``, by default the one that ``PHOEBI_DEVICE`` names, else the CPU.
 
@@ -151,7 +180,7 @@ def run_partition(
     own = dict(methods) if isinstance(methods, Mapping) else {}
     if taken := sorted(own.keys() & METHODS.keys()):
         raise ValueError(f"{', '.join(taken)} is the name of a method of the library; call yours differently")
-    names = tuple(METHODS) if methods is None else tuple(methods)
+    names = DECODERS if methods is None else tuple(methods)
     unknown = [name for name in names if name not in METHODS and name not in own]
     if unknown or len(set(names)) != len(names):
         raise ValueError(f"methods must be different names out of {', '.join(METHODS)}; found {', '.join(names)}")
@@ -210,7 +239,10 @@ def _run(
     facts: dict[str, Any],
 ) -> pd.DataFrame:
     labels = {part: all_labels[rows] for part, rows in parts.items()}
-    decoder.fit(features["train"], labels["train"])
+    takes = signature(decoder.fit).parameters
+    chooses = "validation" in takes or any(taken.kind is taken.VAR_KEYWORD for taken in takes.values())
+    kept_out = {"validation": (features["val"], labels["val"])} if chooses else {}
+    decoder.fit(features["train"], labels["train"], **kept_out)
     scores = {part: decoder.decision_function(X) for part, X in features.items()}
     decoder.calibrate_scores(scores[calibration], labels[calibration])
     facts = {
@@ -218,6 +250,8 @@ def _run(
         "updates": int(getattr(decoder, "updates_", 0)),
         "train_f1": float(per_sample_f1(labels["train"], decoder.predict_scores(scores["train"]))),
     }
+    if hasattr(decoder, "learning_rate_"):
+        facts["learning_rate"] = decoder.learning_rate_
     frames = []
     for part in PARTS:
         rows = parts[part]

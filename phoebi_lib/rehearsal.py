@@ -7,13 +7,12 @@ import shutil
 from pathlib import Path
 
 from phoebi_lib import workspace
-from phoebi_lib.catalogue import COMBINATIONS
+from phoebi_lib.catalogue import COMBINATIONS, FOUR_CLASS_FOLDER, FOUR_CLASS_SPECIES
 
 IMAGES_PER_COMBINATION = 9
 DATASET = "sim:rehearsal"
 ENCODER = "vit_small_patch14_dinov2.lvd142m"
-# the four-class subset spells its folders with one letter a species (protocol of the released four-class manifest)
-FOUR_CLASS = {"bs": "b", "fj": "f", "ka": "k", "pf": "p"}
+_LETTERS = {code: letter for letter, code in FOUR_CLASS_SPECIES.items()}
 
 
 def make_images(target: Path | None = None) -> Path:
@@ -36,8 +35,8 @@ def make_images(target: Path | None = None) -> Path:
     for combination in COMBINATIONS:
         codes = combination.split("_")
         folders = [partial / "images" / combination]
-        if set(codes) <= set(FOUR_CLASS):
-            folders.append(partial / "images_4class" / "_".join(FOUR_CLASS[code] for code in codes))
+        if set(codes) <= set(_LETTERS):
+            folders.append(partial / FOUR_CLASS_FOLDER / "_".join(_LETTERS[code] for code in codes))
         for folder in folders:
             folder.mkdir(parents=True)
             for number in range(1, IMAGES_PER_COMBINATION + 1):

@@ -16,7 +16,14 @@ import numpy as np
 import pandas as pd
 
 from phoebi_lib.catalogue import CODES, FOUR_CLASS_CODES, label_matrix, parse_combination
-from phoebi_lib.manifest import by_frame, check_numbered, rows_by_combination
+from phoebi_lib.manifest import (
+    by_frame,
+    check_counts,
+    check_grouping,
+    check_numbered,
+    checked_seed,
+    rows_by_combination,
+)
 from phoebi_lib.manifest import published_manifest as published_manifest
 
 #: How many combinations of each order are held out, in the order of drawing (nine of forty).
@@ -63,6 +70,33 @@ def random_split(manifest: pd.DataFrame) -> Split:
     return {part: np.concatenate(pieces) for part, pieces in parts.items()}
 
 
+def shuffled_split(manifest: pd.DataFrame, seed: int = PARTITION_SEEDS[0]) -> Split:
+    """Divide all images by one shuffle: the first tenth is test, the next validation, the rest train.
+
+    This is how the nine fine-tuned backbones of the "Random" block of Tables 3 and 5 were divided, not the released
+    split: with three crops a frame, 96 % of its test images have another crop of their frame in training (see
+    :func:`phoebi_lib.label_only.sibling_share`). It serves a study of that leak only.
+
+    Returns:
+        ``{"train", "val", "test"}``: row positions, in shuffled order.
+
+    Raises:
+        TypeError, ValueError: bad seed or manifest, or fewer than ten images.
+    """
+    rows = np.concatenate(list(rows_by_combination(manifest).values()))
+    if len(rows) < 10:
+        raise ValueError(f"the manifest has {len(rows)} images; a shuffle into tenths needs at least 10")
+    return {part: rows[chosen] for part, chosen in shuffled_tenths(len(rows), seed).items()}
+
+
+def shuffled_tenths(n: int, seed: int = PARTITION_SEEDS[0]) -> Split:
+    """Divide the numbers 0 to ``n`` - 1 (images, or whole frames, in sorted order) as :func:`shuffled_split` does."""
+    positions = list(range(n))
+    random.Random(checked_seed(seed)).shuffle(positions)
+    tenth, shuffled = int(0.1 * n), np.array(positions, dtype=np.int64)
+    return {"train": shuffled[2 * tenth :], "val": shuffled[tenth : 2 * tenth], "test": shuffled[:tenth]}
+
+
 def select_heldout(
     combinations: Iterable[str], seed: int, counts: Mapping[int, int] | None = None, codes: Sequence[str] = CODES
 ) -> tuple[list[str], list[str]]:
@@ -72,7 +106,7 @@ def select_heldout(
     first ``counts[order]`` are held out; a draw that leaves a species without training combination is repeated with
     the next attempt (at most 50 repeats). A repeat of seed s is therefore the first draw of seed s + 1: kept, since
     the published lists depend on it. Folders with the species set of a held-out folder (a retake, ``b_f`` and
-    ``f_b``) are not trained on either; they end in neither list and a warning names them.
+    ``f_b``) are not trained on either; they end in neither list and a warning names them (:func:`dropped_folders`).
 
     Args:
         combinations: folder names; repeats are ignored.
@@ -87,7 +121,27 @@ def select_heldout(
         TypeError, ValueError: bad seed or counts, unknown codes, too few combinations of an order, or no draw that
             covers every species.
     """
-    seed = _checked_seed(seed)
+    held, trained, dropped = _draw_heldout(combinations, seed, counts, codes)
+    if dropped:
+        listed = ", ".join(dropped)
+        warnings.warn(f"not trained on, as a held-out folder has the same species: {listed}", stacklevel=2)
+    return held, trained
+
+
+def dropped_folders(
+    combinations: Iterable[str], seed: int, counts: Mapping[int, int] | None = None, codes: Sequence[str] = CODES
+) -> list[str]:
+    """Return the folders that ``lco-<seed>`` puts in no part: not drawn, but of the species of a folder that is.
+
+    Arguments and errors are those of :func:`select_heldout`; sorted names, none where each species set has one folder.
+    """
+    return _draw_heldout(combinations, seed, counts, codes)[2]
+
+
+def _draw_heldout(
+    combinations: Iterable[str], seed: int, counts: Mapping[int, int] | None, codes: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    seed = checked_seed(seed)
     names = sorted(set(combinations))
     species = {name: frozenset(parse_combination(name, codes)) for name in names}
     pools: dict[int, list[str]] = {}
@@ -95,7 +149,7 @@ def select_heldout(
         pools.setdefault(len(species[name]), []).append(name)
     if counts is None:
         counts = FOUR_CLASS_HELDOUT_COUNTS if tuple(codes) == FOUR_CLASS_CODES else HELDOUT_COUNTS
-    _check_counts(counts, pools)
+    check_counts(counts, pools)
     for attempt in range(_MAX_RETRY + 1):
         generator = random.Random(seed + attempt)
         held: list[str] = []
@@ -106,11 +160,7 @@ def select_heldout(
         held_sets = {species[name] for name in held}
         trained = [name for name in names if species[name] not in held_sets]
         if set().union(*(species[name] for name in trained)) == set(codes):
-            dropped = sorted(set(names) - set(held) - set(trained))
-            if dropped:
-                listed = ", ".join(dropped)
-                warnings.warn(f"not trained on, as a held-out folder has the same species: {listed}", stacklevel=2)
-            return held, trained
+            return held, trained, sorted(set(names) - set(held) - set(trained))
     raise ValueError(
         f"seed {seed}: {_MAX_RETRY + 1} draws of {dict(counts)} from {len(names)} combinations each left one of "
         f"{', '.join(codes)} without a training combination; hold out fewer or check the folders"
@@ -140,8 +190,8 @@ def lco_split(
         TypeError, ValueError: as :func:`select_heldout` and :func:`random_split`; an unknown grouping; or, for
             ``"image"``, file names that are not the gap-free zero-padded numbers which that shuffle is defined on.
     """
-    seed = _checked_seed(seed)
-    _check_grouping(grouping)
+    seed = checked_seed(seed)
+    check_grouping(grouping)
     files = rows_by_combination(manifest)
     held, trained = select_heldout(files, seed, counts, codes)
     if grouping == "image":
@@ -177,7 +227,7 @@ def dev_folds(
     Raises:
         TypeError, ValueError: bad seed, more folds than mixtures, or a fold whose training misses a species.
     """
-    seed = _checked_seed(seed)
+    seed = checked_seed(seed)
     species = {name: frozenset(parse_combination(name, codes)) for name in trained}
     mixtures = [name for name in species if len(species[name]) > 1]
     if not isinstance(n_folds, Integral) or isinstance(n_folds, bool) or not 1 <= n_folds <= len(mixtures):
@@ -217,10 +267,10 @@ def nested_dev_split(trained: Sequence[str], seed: int = 1337, *, codes: Sequenc
     Raises:
         TypeError, ValueError: bad seed, too few combinations of an order, or no draw that covers every species.
     """
-    seed = _checked_seed(seed)
+    seed = checked_seed(seed)
     species = {name: frozenset(parse_combination(name, codes)) for name in trained}
     pools = {size: sorted(name for name in species if len(species[name]) == size) for size in NESTED_DEV_COUNTS}
-    _check_counts(NESTED_DEV_COUNTS, pools)
+    check_counts(NESTED_DEV_COUNTS, pools)
     for attempt in range(_MAX_NESTED_RETRY + 1):
         generator = random.Random(seed * 7919 + attempt)
         dev: list[str] = []
@@ -265,24 +315,26 @@ def partition(
 
     ``random``; ``lco-<seed>``; ``dev-<fold>``: train and validation are those of ``lco-1337`` restricted to the fold's
     training combinations, test is every image of its development combinations; ``loso-<code>``: validation is the
-    random split's, without that species. ``grouping`` ("image" or "frame") divides train from validation in ``lco``
-    and ``dev``; the others are always cut at frames.
+    random split's, without that species; ``shuffled``: the leaky division of :func:`shuffled_split`, for its study
+    alone and therefore not among ``PARTITIONS``. ``grouping`` ("image" or "frame") divides train from validation in
+    ``lco`` and ``dev``; ``random`` and ``loso`` are always cut at frames, ``shuffled`` never.
 
     Raises:
         ValueError: an unknown name (the known ones are listed) or grouping, or as the split itself.
     """
-    _check_grouping(grouping)
-    match = re.fullmatch(r"random|lco-(0|[1-9][0-9]*)|dev-([0-9]+)|loso-(.+)", name) if isinstance(name, str) else None
+    check_grouping(grouping)
+    known = r"random|shuffled|lco-(0|[1-9][0-9]*)|dev-([0-9]+)|loso-(.+)"
+    match = re.fullmatch(known, name) if isinstance(name, str) else None
     if match is None or (match[2] and int(match[2]) >= N_FOLDS) or (match[3] and match[3] not in codes):
-        known = [*PARTITIONS[: -len(CODES)], *(f"loso-{code}" for code in codes)]
-        raise ValueError(f"unknown partition {name!r}; known: {', '.join(known)} (lco- takes any other seed too)")
+        names = [*PARTITIONS[: -len(CODES)], *(f"loso-{code}" for code in codes), "shuffled"]
+        raise ValueError(f"unknown partition {name!r}; known: {', '.join(names)} (lco- takes any other seed too)")
     if match[1]:
         return lco_split(manifest, int(match[1]), grouping=grouping, counts=counts, codes=codes)
     if match[2]:
         return _dev_partition(manifest, int(match[2]), grouping, counts, codes)
     if match[3]:
         return _loso_parts(manifest, match[3], codes)
-    return random_split(manifest)
+    return shuffled_split(manifest) if name == "shuffled" else random_split(manifest)
 
 
 def _dev_partition(
@@ -310,28 +362,3 @@ def _loso_parts(manifest: pd.DataFrame, code: str, codes: Sequence[str]) -> Spli
 
 def _all_rows(files: dict[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
     return np.concatenate([files[name] for name in names]) if names else np.array([], dtype=np.int64)
-
-
-def _check_grouping(grouping: str) -> None:
-    if grouping not in ("image", "frame"):
-        raise ValueError(f"grouping must be 'image' (published shuffle) or 'frame', got {grouping!r}")
-
-
-def _checked_seed(seed: int) -> int:
-    # random.Random takes strings and floats too, and treats -1 as 1: each would draw a list that nobody published
-    if not isinstance(seed, Integral) or isinstance(seed, bool):
-        raise TypeError(f"a seed is an integer, got {seed!r}")
-    if seed < 0:
-        raise ValueError(f"a seed is not negative, got {seed}")
-    return int(seed)
-
-
-def _check_counts(counts: Mapping[int, int], pools: Mapping[int, Sequence[str]]) -> None:
-    for size, count in counts.items():
-        if not all(isinstance(value, Integral) and not isinstance(value, bool) for value in (size, count)) or count < 0:
-            raise ValueError(f"counts maps an order to how many to hold out, both integers; got {size!r}: {count!r}")
-        if count > len(pools.get(size, [])):
-            raise ValueError(
-                f"cannot hold out {count} combination(s) of order {size}: there are {len(pools.get(size, []))}; "
-                "pass counts= that fit the combinations at hand"
-            )

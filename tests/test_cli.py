@@ -54,7 +54,7 @@ def test_an_unknown_encoder_names_the_closest(tmp_path):
 
 def test_encoders_lists_the_thirteen_and_the_embedded():
     lines = call("encoders").output.splitlines()
-    assert len(lines) == 16
+    assert len(lines) == 17
     assert sum("gated" in line for line in lines) >= 2
 
 

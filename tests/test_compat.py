@@ -73,10 +73,11 @@ def test_decoders_are_built_by_the_table():
 
 
 def test_recipes_follow_the_partition():
-    assert make("SimplexUnmix", "corrected", "random").recipe == "random"
+    for partition in ("random", "shuffled", "loso-ka"):
+        assert make("SimplexUnmix", "corrected", partition).recipe == "random"
     assert make("SimplexUnmix", "corrected", "lco-1338").recipe == "lco"
     assert make("SimplexUnmix", "corrected", "dev-4").recipe == "lco"
     assert make("SimplexUnmix (init only)", "corrected", "random").epochs == 0
-    assert make("SimplexUnmix (2,000 updates)", "corrected", "random").updates == 2000
-    assert make("ChannelGroup (2,000 updates)", "corrected", "random").updates == 2000
+    for name in ("SimplexUnmix (2,000 updates)", "ChannelGroup (2,000 updates)"):
+        assert make(name, "corrected", "random").updates == 2000 and make(name, "corrected", "random").batch_size == 256
     assert make("ChannelGroup", "corrected", "random").random_state == 7

@@ -9,12 +9,10 @@ import pytest
 from PIL import Image
 
 from phoebi_lib import published, simulate
-from phoebi_lib.catalogue import CODES, COMBINATIONS, FOUR_CLASS_CODES
+from phoebi_lib.catalogue import CODES, COMBINATIONS, FOUR_CLASS_CODES, FOUR_CLASS_COMBINATIONS
 from phoebi_lib.datasets import Dataset, ImageError, open_dataset, write_manifests
 from phoebi_lib.manifest_files import ManifestError, relative_image_path
 from phoebi_lib.splits import dev_folds, lco_split, random_split, select_heldout
-
-FOURTEEN = "b f k p b_f f_b b_k b_p f_k f_p b_f_k b_f_p f_k_p b_f_k_p".split()
 
 
 def fill(folder: Path, names=COMBINATIONS, n=9, side=8) -> Path:
@@ -31,7 +29,7 @@ def layout(tmp_path_factory):
     """A published layout with nine images per combination and all manifest files; tests must not change it."""
     root = tmp_path_factory.mktemp("published")
     fill(root / "images")
-    fill(root / "images_4class", FOURTEEN)
+    fill(root / "images_4class", FOUR_CLASS_COMBINATIONS)
     outcome = write_manifests(root)
     assert outcome == dict.fromkeys(
         ("splits.json", "splits_lco.json", "lco_dev_folds.json", "splits_4class.json"), "written"
@@ -545,7 +543,7 @@ def quick_simulator(monkeypatch, tmp_path):
     calls = []
 
     def simulate_dataset(
-        root, *, name, fields_per_combination, crops_per_field, world, seed, combinations, first_frame
+        root, *, name, fields_per_combination, crops_per_field, world, seed, combinations, codes, first_frame
     ):
         calls.append((name, fields_per_combination, crops_per_field, world))
         start = (first_frame - 1) * crops_per_field
@@ -561,7 +559,7 @@ def quick_simulator(monkeypatch, tmp_path):
             "fields_per_combination": fields_per_combination,
             "first_frame": first_frame,
             "combinations": list(combinations),
-            "codes": list(CODES),
+            "codes": list(codes),
             "parameters_sha256": simulate.parameters_sha256(),
             "world": world,
             "seed": seed,

@@ -57,7 +57,8 @@ def tiles():
 def test_the_registry_is_table_4_and_the_embedded_encoders():
     records = list_encoders()
     assert [record.title for record in records[:13]] == TABLE_4
-    assert [record.name for record in records[13:16]] == [f"efficientnet_lite{i}" for i in range(3)]
+    embedded = [f"efficientnet_lite{i}" for i in range(3)]
+    assert [record.name for record in records[13:]] == [*embedded, "efficientnet_lite0_untrained"]
     assert [record.dim for record in records[:13]] == [
         2048, 1024, 768, 384, 384, 768, 768, 768, 1024, 1536, 1024, 768, 512,
     ]  # fmt: skip
@@ -65,11 +66,13 @@ def test_the_registry_is_table_4_and_the_embedded_encoders():
     assert [record.paper_params_m for record in records[:13]] == [
         25.6, 88.6, 86.6, 22.1, 21.6, 86.6, 92.9, 86.3, 90.4, 1135.0, 303.3, 86.4, 195.9,
     ]  # fmt: skip
-    assert all(record.licence and record.repository for record in records)
+    assert all(record.licence and (record.repository or record.source == "untrained") for record in records)
 
 
 @pytest.mark.parametrize(
-    "record", [r for r in list_encoders() if r.source in ("timm", "pypi", "hf-timm")], ids=lambda record: record.name
+    "record",
+    [r for r in list_encoders() if r.source in ("timm", "pypi", "hf-timm", "untrained")],
+    ids=lambda record: record.name,
 )
 def test_records_agree_with_the_networks(record, tmp_path):
     args = dict(record.model_args) | ({"img_size": 224} if record.takes_img_size else {})
@@ -113,7 +116,7 @@ def test_duplicates_and_unknown_sources_are_refused():
         register(replace(record, name="another", identifier="another"))
     with pytest.raises(ValueError, match="source"):
         register(replace(record, name="another", identifier="another", title="another", source="web"))
-    assert len(list_encoders()) == 16
+    assert len(list_encoders()) == 17
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,9 @@ def test_stand_ins_are_fixed_by_their_seed_and_shadow_nothing(hub, tmp_path):
 # ---------------------------------------------------------------- missing and wrong weights
 
 
-@pytest.mark.parametrize("record", [r for r in list_encoders() if r.source != "pypi"], ids=lambda record: record.name)
+@pytest.mark.parametrize(
+    "record", [r for r in list_encoders() if r.source not in ("pypi", "untrained")], ids=lambda record: record.name
+)
 def test_missing_weights_say_what_where_and_how(record, tmp_path):
     with pytest.raises(WeightsNotFoundError) as caught:
         load_encoder(record.name)

@@ -12,7 +12,7 @@ from phoebi_lib import protocols
 from phoebi_lib.catalogue import CODES, label_matrix
 from phoebi_lib.decoders import ChannelGroup, ProtoMatch, SimplexUnmix
 from phoebi_lib.pool import Pool
-from phoebi_lib.protocols import METHODS, over_partitions, run_partition, summarise
+from phoebi_lib.protocols import DECODERS, over_partitions, run_partition, summarise
 from phoebi_lib.splits import partition as split
 from phoebi_lib.splits import published_manifest, select_heldout
 from phoebi_lib.tile_counts import fit_tile_curve, fit_variance, score_variance, tile_count_sweep
@@ -128,10 +128,10 @@ def test_species_left_out_is_never_predicted(pool, tmp_path):
     assert found["pred_bs"].any()
 
 
-def test_every_method_runs(tmp_path):
+def test_every_decoder_runs_unless_methods_are_named(tmp_path):
     found = run_partition(make_pool(n=3, crops=1, D=12, T=2), "random", seed=1, store=tmp_path)
     summary = summarise(found)
-    assert summary.loc[summary["part"] == "test", "method"].tolist() == list(METHODS)
+    assert summary.loc[summary["part"] == "test", "method"].tolist() == list(DECODERS)
     updates = dict(zip(summary["method"], summary["updates"], strict=True))
     # 40 training images of two tiles: 80 tiles are two batches of 64, or one of 4,096
     assert updates == {

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from phoebi_lib.catalogue import CODES
+from phoebi_lib.catalogue import CODES, FOUR_CLASS_CODES
 from phoebi_lib.simulate import (
     PURE,
     SIMULATED,
@@ -226,6 +226,8 @@ def test_errors_in_workers_surface_with_their_place(tmp_path):
         {"combinations": ()},
         {"combinations": ("bs", "bs")},
         {"combinations": ("bs", "zz")},
+        {"codes": FOUR_CLASS_CODES},
+        {"codes": ("b", "f"), "combinations": ("b",)},
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, change):

@@ -32,17 +32,23 @@ class Decoder(BaseEstimator):
     A subclass implements ``_fit(X, Y)``; ``_score_tiles(block)``, (n, T, D) float64 -> (n, T, K); and
     ``_choose_thresholds(scores, Y)``, (N, K) -> (K,), for which :mod:`phoebi_lib.decoders.thresholds` has the two
     published rules. It may override ``aggregate``, and names what it learns in ``_arrays`` (saved as tensors) and
-    ``_facts`` (saved as JSON), in any order.
+    ``_facts`` (saved as JSON), in any order. One that chooses among what it has trained sets ``_needs_validation`` and
+    implements ``_fit(X, Y, X_val, Y_val)``.
     """
 
     _arrays: tuple[str, ...] = ()
     _facts: tuple[str, ...] = ()
+    _needs_validation = False
 
     def fit(self, X: np.ndarray, Y: np.ndarray, *, validation: tuple[np.ndarray, np.ndarray] | None = None) -> Self:
-        """Learn from training images. ``validation`` is part of the common contract and is ignored by the decoders.
+        """Learn from training images.
+
+        ``validation=(X_val, Y_val)``, images kept out of training, is required by the estimators that choose on it
+        (:class:`~phoebi_lib.baselines.LinearProbe`, :class:`~phoebi_lib.baselines.AttentionMIL`) and is ignored, hence
+        not looked at, by the decoders.
 
         Raises ``TypeError`` or ``ValueError`` naming what was found for features, labels or parameters out of range;
-        ``ValueError`` too where no image holds any class.
+        ``ValueError`` too where no image holds any class, or where a needed ``validation`` is missing.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -51,8 +57,9 @@ class Decoder(BaseEstimator):
         Y = check_labels(Y, self._owner, len(X))
         if not Y.any():
             raise ValueError(f"{self._owner}: Y is zero throughout, no image holds any class; pass the images' labels")
+        kept_out = self._check_validation(validation, X, Y) if self._needs_validation else ()
         check_values(X, self._owner)
-        self._fit(X, Y)
+        self._fit(X, Y, *kept_out)
         self.present_ = Y.any(axis=0)
         self.n_classes_ = Y.shape[1]
         # set last: a fit that fails half-way leaves an estimator that says it is not fitted
@@ -138,7 +145,8 @@ class Decoder(BaseEstimator):
         wanted = {*kind._arrays, "present_"}
         if set(arrays) - {"thresholds_"} != wanted or set(facts) != {*kind._facts, "n_classes_", "n_features_in_"}:
             raise ValueError(f"{folder}: the state of {name} is incomplete; found {sorted(arrays)} and {sorted(facts)}")
-        decoder = kind(**parameters)
+        # JSON has lists only; a parameter of several values is a tuple
+        decoder = kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()})
         decoder._check_parameters()
         for key, value in {**facts, **arrays}.items():
             setattr(decoder, key, value)
@@ -156,6 +164,29 @@ class Decoder(BaseEstimator):
     def _check_scorable(self, X: np.ndarray) -> np.ndarray:
         self._check_fitted()
         return check_features(X, self._owner, self.n_features_in_)
+
+    def _check_validation(self, validation: Any, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``validation`` checked as ``X`` and ``Y`` are, and for the same D and K."""
+        if not isinstance(validation, (tuple, list)) or len(validation) != 2:
+            found = "none" if validation is None else f"a {type(validation).__name__}"
+            raise ValueError(
+                f"{self._owner} chooses among what it trains by F1 on images kept out of training; call "
+                f"fit(X, Y, validation=(X_val, Y_val)) with the validation part; found {found}"
+            )
+        owner = f"{self._owner}, validation"
+        X_val = check_features(validation[0], owner)
+        if X_val.shape[2] != X.shape[2]:
+            raise ValueError(
+                f"{owner}: X has {X_val.shape[2]} features per tile, but the training images have {X.shape[2]}; "
+                "use features of the same encoder"
+            )
+        Y_val = check_labels(validation[1], owner, len(X_val))
+        if Y_val.shape[1] != Y.shape[1]:
+            raise ValueError(f"{owner}: Y has {Y_val.shape[1]} classes, but the training images have {Y.shape[1]}")
+        if not Y_val.any():
+            raise ValueError(f"{owner}: Y is zero throughout, no image holds any class to choose on")
+        check_values(X_val, owner)
+        return X_val, Y_val
 
     def _check_scores(self, scores: np.ndarray) -> np.ndarray:
         """Return ``scores`` as float64. Raises ``ValueError`` unless they are (N, K) of the fitted K, and finite."""
@@ -201,7 +232,7 @@ class Decoder(BaseEstimator):
         for k in np.flatnonzero(~Y.any(axis=0)):
             warnings.warn(f"{self._owner}: class {k} is in no training image and is never predicted", stacklevel=4)
 
-    def _fit(self, X: np.ndarray, Y: np.ndarray) -> Any:
+    def _fit(self, X: np.ndarray, Y: np.ndarray, *validation: np.ndarray) -> Any:
         raise TypeError(f"{self._owner} must define _fit(X, Y)")
 
     def _score_tiles(self, block: np.ndarray) -> np.ndarray:

@@ -54,6 +54,7 @@ class SimplexUnmix(Decoder):
     projection : ``"sparsemax"``, or ``"softmax"`` for the ablation of Table 16.
     epochs : passes over the tiles; 0 keeps the starting prototypes ("init only").
     updates : number of optimiser steps, in place of ``epochs``; None to count in epochs.
+    batch_size : tiles per step, in place of the recipe's.
     learning_rate : of Adam, default betas, no weight decay, no schedule.
     quantile, fallback : see :func:`~phoebi_lib.decoders.thresholds.quantile_thresholds`.
     device : torch device of the training; scoring is done on the CPU in float64.
@@ -74,6 +75,7 @@ class SimplexUnmix(Decoder):
         projection: str = "sparsemax",
         epochs: int = 30,
         updates: int | None = None,
+        batch_size: int | None = None,
         learning_rate: float = 1e-3,
         quantile: float = 0.05,
         fallback: str | float = "never",
@@ -85,6 +87,7 @@ class SimplexUnmix(Decoder):
         self.projection = projection
         self.epochs = epochs
         self.updates = updates
+        self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.quantile = quantile
         self.fallback = fallback
@@ -112,8 +115,9 @@ class SimplexUnmix(Decoder):
         check_number(self._owner, "learning_rate", self.learning_rate, 0, strict=True)
         check_number(self._owner, "epochs", self.epochs, 0, integer=True)
         check_number(self._owner, "quantile", self.quantile, 0, 1)
-        if self.updates is not None:
-            check_number(self._owner, "updates", self.updates, 0, integer=True)
+        for name, least in (("updates", 0), ("batch_size", 1)):
+            if getattr(self, name) is not None:
+                check_number(self._owner, name, getattr(self, name), least, integer=True)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"prototypes_": (self.n_classes_, self.n_features_in_), "losses_": (len(self.losses_),)}
@@ -137,7 +141,7 @@ class SimplexUnmix(Decoder):
             rows,
             lambda tiles, _: self._loss_and_gradient(tiles, raw, scale),
             optimiser,
-            batch=batch,
+            batch=self.batch_size or batch,
             epochs=self.epochs,
             updates=self.updates,
             seed=seeds(self.random_state, 1)[0],

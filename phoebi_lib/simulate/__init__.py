@@ -8,16 +8,27 @@ from phoebi_lib.simulate.crops import Crop
 from phoebi_lib.simulate.field import Field, draw_field
 from phoebi_lib.simulate.parameters import load_parameters, parameter_table, parameters_sha256
 from phoebi_lib.simulate.pool import SimulationError
-from phoebi_lib.simulate.writer import PURE, SIMULATED, SimulationMismatchError, simulate_dataset
+from phoebi_lib.simulate.writer import (
+    FOUR_CLASS_SEED,
+    PURE,
+    SEED,
+    SIMULATED,
+    SimulationMismatchError,
+    image_folder,
+    simulate_dataset,
+)
 
 __all__ = [
+    "FOUR_CLASS_SEED",
     "PURE",
+    "SEED",
     "SIMULATED",
     "Crop",
     "Field",
     "SimulationError",
     "SimulationMismatchError",
     "draw_field",
+    "image_folder",
     "load_parameters",
     "parameter_table",
     "parameters_sha256",

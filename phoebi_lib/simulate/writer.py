@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from phoebi_lib import __version__
-from phoebi_lib.catalogue import CODES, COMBINATIONS, parse_combination
+from phoebi_lib.catalogue import (
+    CODES,
+    COMBINATIONS,
+    FOUR_CLASS_CODES,
+    FOUR_CLASS_FOLDER,
+    FOUR_CLASS_SPECIES,
+    parse_combination,
+)
 from phoebi_lib.simulate.field import Field, draw_field
 from phoebi_lib.simulate.parameters import parameters_sha256
 from phoebi_lib.simulate.pool import SimulationError, run_all
@@ -34,12 +41,14 @@ PURE = {
     "smoke": {"fields_per_combination": 5, "crops_per_field": 1, "first_frame": 11},
     "default": {"fields_per_combination": 20, "crops_per_field": 1, "first_frame": 11},
 }
+SEED = 1337
+#: Of the four-species sets: another day at the microscope, which shares no session with the six-species sets.
+FOUR_CLASS_SEED = 4
 
 _COMPLETE, _BEGUN = "dataset.json", ".simulation.json"
-_CELL_COLUMNS = ("path", "combination", "frame", "crop", *CODES)
+_CELL_COLUMNS = ("path", "combination", "frame", "crop")
 _SESSION_COLUMNS = (
     "combination", "frame", "session", "focus", "lamp", "loading", "hotspot_height", "hotspot_width",
-    *(f"expected_{code}" for code in CODES),
 )  # fmt: skip
 
 
@@ -53,9 +62,10 @@ def simulate_dataset(
     name: str,
     fields_per_combination: int,
     crops_per_field: int,
-    seed: int = 1337,
+    seed: int = SEED,
     world: str = "combination",
     combinations: Sequence[str] = COMBINATIONS,
+    codes: Sequence[str] = CODES,
     first_frame: int = 1,
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -63,9 +73,10 @@ def simulate_dataset(
     """Simulate a data set into ``root``, in the published layout, or finish one that was interrupted.
 
     Writes ``images/<combination>/<nnnnn>.jpg`` (RGB, ``crop.size`` px a side, numbered so that frame f gives the images
-    ``(f - 1) * crops + 1 ...``), ``cells.csv`` (cells per image and species), ``sessions.csv`` (one row per frame), the
-    published manifests, and last ``dataset.json``, which marks the set as complete. Every byte depends on the arguments
-    alone: not on ``workers``, nor on where an earlier run was stopped. Images that exist are not made again.
+    ``(f - 1) * crops + 1 ...``; of four species ``images_4class``), ``cells.csv`` (cells per image and species, columns
+    in the order of ``codes``), ``sessions.csv`` (one row per frame), the published manifests, and last
+    ``dataset.json``, which marks the set as complete. Every byte depends on the arguments alone: not on ``workers``,
+    nor on where an earlier run was stopped. Images that exist are not made again.
 
     Args:
         root: the data set's folder.
@@ -75,7 +86,8 @@ def simulate_dataset(
         seed: of everything random, at least 0.
         world: ``"combination"`` (one session per combination, as published) or ``"shared"`` (a session per frame, from
             a pool that all combinations share).
-        combinations: folder names.
+        combinations: folder names. Each spelling of a species set is a recording of its own.
+        codes: that the folder names are spelled with: the six, or the four letters of the four-species subset.
         first_frame: number of the first frame, from 1 on; later numbers give further fields of the same sessions.
         workers: processes; by default as many as this process may use processors.
         overrides: other values of parameters by dotted name, see ``load_parameters``; for tests and experiments.
@@ -99,15 +111,17 @@ def simulate_dataset(
         raise ValueError(f"world is {world!r}; expected one of {', '.join(map(repr, WORLDS))}")
     if not combinations or len(set(combinations)) < len(combinations):
         raise ValueError("combinations must hold at least one name, each once")
+    if tuple(codes) not in (CODES, FOUR_CLASS_CODES):
+        raise ValueError(f"codes is {tuple(codes)}; expected {CODES} or {FOUR_CLASS_CODES}")
     for combination in combinations:
-        parse_combination(combination)
+        parse_combination(combination, codes)
 
     root = Path(root)
     facts = {
         "name": name,
         "simulated": True,
         "crops_per_frame": crops_per_field,
-        "codes": list(CODES),
+        "codes": list(codes),
         "parameters_sha256": parameters_sha256(overrides),
         "world": world,
         "seed": seed,
@@ -125,14 +139,15 @@ def simulate_dataset(
         if not (root / _COMPLETE).is_file():
             _write_json(root / _BEGUN, facts)
         jobs = [
-            (str(root), combination, frame, crops_per_field, seed, world, dict(overrides or {}))
+            (str(root), combination, frame, crops_per_field, seed, world, tuple(codes), dict(overrides or {}))
             for combination in combinations
             for frame in range(first_frame, first_frame + fields_per_combination)
         ]
         rows = run_all(make_field, jobs, workers=workers, desc=f"simulating {name}")
         _remove_leftovers(root)
-        _write_table(root / "cells.csv", _CELL_COLUMNS, [row for cells, _ in rows for row in cells])
-        _write_table(root / "sessions.csv", _SESSION_COLUMNS, [session for _, session in rows])
+        _write_table(root / "cells.csv", (*_CELL_COLUMNS, *codes), [row for cells, _ in rows for row in cells])
+        columns = (*_SESSION_COLUMNS, *(f"expected_{code}" for code in codes))
+        _write_table(root / "sessions.csv", columns, [session for _, session in rows])
         # imported here: datasets itself asks this module for simulated sets
         from phoebi_lib.datasets import write_manifests
 
@@ -142,30 +157,43 @@ def simulate_dataset(
 
 
 def image_path(combination: str, frame: int, crop: int, crops_per_field: int) -> str:
-    """Return an image's path under ``images``: frame and crop count from 1."""
+    """Return an image's path under the image folder: frame and crop count from 1."""
     return f"{combination}/{(frame - 1) * crops_per_field + crop:05d}.jpg"
 
 
-def make_field(job: tuple[str, str, int, int, int, str, dict[str, Any]]) -> tuple[list[list], list]:
+def image_folder(codes: Sequence[str]) -> str:
+    """Return the name of the image folder of a set with these codes, as published."""
+    return FOUR_CLASS_FOLDER if tuple(codes) == FOUR_CLASS_CODES else "images"
+
+
+def make_field(job: tuple[str, str, int, int, int, str, tuple[str, ...], dict[str, Any]]) -> tuple[list[list], list]:
     """Write the missing crops of one field; return its rows of ``cells.csv`` and its row of ``sessions.csv``."""
-    root, combination, frame, crops, seed, world, overrides = job
+    root, combination, frame, crops, seed, world, codes, overrides = job
+    # the order of the pieces is kept: the simulator draws b_f and f_b as two recordings
+    drawn = "_".join(FOUR_CLASS_SPECIES.get(piece, piece) for piece in combination.split("_"))
+    species = [FOUR_CLASS_SPECIES.get(code, code) for code in codes]
     try:
-        field = draw_field(combination, frame, seed=seed, world=world, crops=crops, overrides=overrides)
+        field = draw_field(drawn, frame, seed=seed, world=world, crops=crops, overrides=overrides)
         paths = [image_path(combination, frame, crop, crops) for crop in range(1, crops + 1)]
-        missing = [crop for crop in range(1, crops + 1) if not (Path(root, "images", paths[crop - 1])).is_file()]
+        files = {crop: Path(root, image_folder(codes), path) for crop, path in enumerate(paths, start=1)}
+        missing = [crop for crop, file in files.items() if not file.is_file()]
         if missing:
             picture = field.photograph()
             for crop in missing:
-                _write_jpeg(Path(root, "images", paths[crop - 1]), field, picture, crop)
+                _write_jpeg(files[crop], field, picture, crop)
     except Exception as error:
         raise SimulationError(
             f"combination {combination!r}, frame {frame}: {type(error).__name__}: {error}. Finished images are kept in "
             f"{root}; remove the cause and run again to go on from there"
         ) from error
-    cells = [[path, combination, frame, crop, *field.counts(crop).values()] for crop, path in enumerate(paths, start=1)]
-    session, expected = field.session, field.session.expected_cells(parse_combination(combination), field.parameters)
+    counts = {crop: field.counts(crop) for crop in files}
+    cells = [
+        [path, combination, frame, crop, *(counts[crop][name] for name in species)]
+        for crop, path in enumerate(paths, start=1)
+    ]
+    session, expected = field.session, field.session.expected_cells(parse_combination(drawn), field.parameters)
     numbers = (session.focus, session.lamp, session.loading, session.hotspot_height, session.hotspot_width)
-    numbers += tuple(expected.get(code, 0.0) for code in CODES)
+    numbers += tuple(expected.get(name, 0.0) for name in species)
     return cells, [combination, frame, field.session_number, *(f"{number:.6g}" for number in numbers)]
 
 
@@ -179,7 +207,7 @@ def _write_jpeg(path: Path, field: Field, picture: Any, crop: int) -> None:
 
 def _is_complete(root: Path, facts: Mapping[str, Any]) -> bool:
     """Return whether the set is there in full; refuse a folder that holds anything but this set or a part of it."""
-    images = root / "images"
+    images = root / image_folder(facts["codes"])
     for record in (root / _COMPLETE, root / _BEGUN):
         if record.is_file():
             _check_same(root, record, facts)
@@ -228,7 +256,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _remove_leftovers(root: Path) -> None:
     """Remove the temporary files of runs that were killed while writing (this run holds the lock: none is in use)."""
-    for pattern in ("images/*/.*-*.jpg", ".*-*.csv", ".*-*.json"):
+    for pattern in ("images*/*/.*-*.jpg", ".*-*.csv", ".*-*.json"):
         for leftover in root.glob(pattern):
             leftover.unlink(missing_ok=True)
 

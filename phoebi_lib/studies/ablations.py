@@ -74,9 +74,9 @@ def sparsity(rows: pd.DataFrame, codes: Sequence[str]) -> float:
     return float((rows[[f"score_{code}" for code in codes]].abs() <= ZERO).to_numpy().mean())
 
 
-def loss_rows(run: Run, pool: Pool, updates: int | None = None) -> pd.DataFrame:
-    """Return test rows of ChannelGroup with each of ``LOSSES``, for the published epochs or so many ``updates``."""
-    kinds = {row: decoder_of("ChannelGroup", run, updates=updates, **settings) for row, settings in LOSSES.items()}
+def loss_rows(run: Run, pool: Pool, **training: Any) -> pd.DataFrame:
+    """Return test rows of ChannelGroup with each of ``LOSSES``; ``training`` settings replace the published ones."""
+    kinds = {row: decoder_of("ChannelGroup", run, **training, **settings) for row, settings in LOSSES.items()}
     setting = {"seed": run.seed, "compat": run.compat, "profile": run.profile}
     return _test(protocols.run_partition(pool, "random", methods=kinds, **setting))
 

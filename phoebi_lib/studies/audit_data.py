@@ -17,12 +17,12 @@ from sklearn.preprocessing import StandardScaler
 from phoebi_lib.catalogue import COMBINATIONS
 from phoebi_lib.decoders.base import Decoder
 from phoebi_lib.decoders.thresholds import grid_thresholds, quantile_thresholds
-from phoebi_lib.label_only import constant_scores, shuffled_split
+from phoebi_lib.label_only import constant_scores
 from phoebi_lib.manifest import rows_by_combination
 from phoebi_lib.metrics import sample_f1
 from phoebi_lib.paper import cells, quoted
 from phoebi_lib.progress import track
-from phoebi_lib.splits import PARTITION_SEEDS, select_heldout
+from phoebi_lib.splits import PARTITION_SEEDS, select_heldout, shuffled_split, shuffled_tenths
 from phoebi_lib.studies.audit import exact, with_margin
 
 if TYPE_CHECKING:
@@ -97,10 +97,9 @@ def divisions(manifest: pd.DataFrame, seed: int) -> dict[str, dict[str, np.ndarr
     rows = np.concatenate(list(rows_by_combination(manifest).values()))
     part = manifest.iloc[rows]
     frames = part.groupby(["combination", "frame"], sort=False).ngroup().to_numpy()
-    by_image = {name: rows[chosen] for name, chosen in shuffled_split(len(rows), seed).items()}
-    whole = shuffled_split(int(frames.max()) + 1, seed)
+    whole = shuffled_tenths(int(frames.max()) + 1, seed)
     by_frame = {name: rows[np.isin(frames, chosen)] for name, chosen in whole.items()}
-    return {"shuffled by image": by_image, "shuffled by frame": by_frame}
+    return {"shuffled by image": shuffled_split(manifest, seed), "shuffled by frame": by_frame}
 
 
 def background_medians(dataset: Dataset, rows: Iterable[int]) -> np.ndarray:

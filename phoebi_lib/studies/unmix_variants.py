@@ -67,7 +67,6 @@ class UnmixVariant(SimplexUnmix):
     subspace : dimension d of a subspace with orthonormal rows ``W`` (d, D), trained with the prototypes: a unit becomes
         ``W z / |W z|``. It starts at the leading right singular vectors of the centred units (of at most 200,000 of
         them), the prototypes at the hybrid ones seen through it. None to stay in D.
-    batch_size : units per step, in place of the recipe's.
 
     Learned beside those of SimplexUnmix: ``temperatures_`` (K,); ``basis_`` (d, D), the identity's place being taken
     by an array of shape (0, D) without a subspace; ``prototypes_`` is (K, d) with one.
@@ -82,25 +81,25 @@ class UnmixVariant(SimplexUnmix):
         repulsion_tau: float = 0.1,
         absent_mass: float = 0.0,
         subspace: int | None = None,
-        batch_size: int | None = None,
         recipe: str = "lco",
         tau: float = 10.0,
         epochs: int = 30,
         updates: int | None = None,
+        batch_size: int | None = None,
         learning_rate: float = 1e-3,
         quantile: float = 0.05,
         fallback: str | float = "never",
         device: str = "cpu",
         random_state: int = 0,
     ):
-        super().__init__(recipe=recipe, tau=tau, epochs=epochs, updates=updates, learning_rate=learning_rate,
-                         quantile=quantile, fallback=fallback, device=device, random_state=random_state)  # fmt: skip
+        super().__init__(recipe=recipe, tau=tau, epochs=epochs, updates=updates, batch_size=batch_size,
+                         learning_rate=learning_rate, quantile=quantile, fallback=fallback, device=device,
+                         random_state=random_state)  # fmt: skip
         self.learn_temperature = learn_temperature
         self.repulsion = repulsion
         self.repulsion_tau = repulsion_tau
         self.absent_mass = absent_mass
         self.subspace = subspace
-        self.batch_size = batch_size
 
     def residual(self, X: np.ndarray) -> np.ndarray:
         """Return the mean over units of the length of ``z - P^T w``, (N,) float64; with a subspace, inside it."""
@@ -117,9 +116,8 @@ class UnmixVariant(SimplexUnmix):
         for name in ("repulsion", "absent_mass"):
             check_number(self._owner, name, getattr(self, name), 0)
         check_number(self._owner, "repulsion_tau", self.repulsion_tau, 0, strict=True)
-        for name in ("subspace", "batch_size"):
-            if getattr(self, name) is not None:
-                check_number(self._owner, name, getattr(self, name), 1, integer=True)
+        if self.subspace is not None:
+            check_number(self._owner, "subspace", self.subspace, 1, integer=True)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         width = len(self.basis_) or self.n_features_in_
