@@ -7,12 +7,41 @@ always whole combinations and the first frames in acquisition order, so that a l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from phoebi_lib.splits import partition
+
+_CAPPED = Path(__file__).parent / "baselines" / "finetune" / "capped.yaml"
+
+
+@dataclass(frozen=True)
+class FineTuneLimits:
+    """Caps of one supervised training from pixels; the numbers of each profile are in ``capped.yaml``.
+
+    Attributes:
+        updates: optimiser steps (published: epochs). batch: images per step. side: px of the network's input.
+        evaluations: how often validation is scored.
+        grid: tiles per axis of a frame (None: the recipe's). train_images: images on which training F1 is measured.
+        lr_backbone, lr_head: learning rates chosen on in-distribution validation (None: the published ones).
+    """
+
+    updates: int
+    batch: int
+    side: int
+    evaluations: int
+    grid: int | None = None
+    train_images: int | None = None
+    lr_backbone: float | None = None
+    lr_head: float | None = None
+
+    def __str__(self) -> str:
+        tiles = "" if self.grid is None else f" of {self.grid**2} tiles"
+        return f"{self.updates} updates of {self.batch} images{tiles} at {self.side} px"
 
 
 @dataclass(frozen=True)
@@ -31,6 +60,8 @@ class Limits:
         resamples: bootstrap resamples of quantities that need the images (None: what ``compat`` says).
         tile_sizes: sides of the tiles in px that the ablation compares; a frame at 518 px costs as much as six at 224.
         second_world: whether the simulated world with shared sessions is made and embedded beside the first.
+        finetune_whole, finetune_pipeline: size of a training from whole images, and from the front-end's tiles
+            (published: 6,540 or 7,500 updates of 64 images, 15,000 or 15,696 of 32 frames, at 224 px).
     """
 
     battery: int | None = None
@@ -42,19 +73,26 @@ class Limits:
     resamples: int | None = None
     tile_sizes: tuple[int, ...] = (168, 224, 336, 518)
     second_world: bool = True
+    finetune_whole: FineTuneLimits | None = None
+    finetune_pipeline: FineTuneLimits | None = None
 
     def __str__(self) -> str:
-        none = asdict(Limits())
-        capped = {name.replace("_", " "): value for name, value in asdict(self).items() if value != none[name]}
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        capped = {name.replace("_", " "): value for name, (value, none) in values.items() if value != none}
         return ", ".join(f"{name} {value}" for name, value in capped.items()) or "none: the published sizes"
+
+
+def _finetune(profile: str) -> dict[str, FineTuneLimits]:
+    kinds = yaml.safe_load(_CAPPED.read_text(encoding="utf-8"))[profile]
+    return {f"finetune_{kind}": FineTuneLimits(**values) for kind, values in kinds.items()}
 
 
 _LAPTOP = Limits(battery=1, ablation=(2, 1, 1), views=1, mosaics=2, patches=64)
 LIMITS: Mapping[str, Limits] = {
     # a test has to end: the two most expensive parts are left to the larger profiles
-    "smoke": replace(_LAPTOP, tile_sizes=(168, 224, 336), second_world=False),
-    "default": _LAPTOP,
-    "rehearsal": Limits(battery=1, ablation=(1, 1, 1), views=1, mosaics=1, patches=16),
+    "smoke": replace(_LAPTOP, tile_sizes=(168, 224, 336), second_world=False, **_finetune("smoke")),
+    "default": replace(_LAPTOP, **_finetune("default")),
+    "rehearsal": Limits(battery=1, ablation=(1, 1, 1), views=1, mosaics=1, patches=16, **_finetune("rehearsal")),
     "paper": Limits(),
 }
 

@@ -39,4 +39,5 @@ def _lines(iterable: Iterable[Item], total: int | None, desc: str) -> Iterator[I
         if now - last >= _SECONDS_BETWEEN_LINES or done == total:
             last = now
             of = f" of {total}" if total else ""
-            print(f"{desc}: {done}{of} ({now - start:.0f} s)", file=sys.stderr, flush=True)
+            left = f", about {(now - start) / done * (total - done):.0f} s left" if total and done < total else ""
+            print(f"{desc}: {done}{of} ({now - start:.0f} s{left})", file=sys.stderr, flush=True)
