@@ -1,5 +1,7 @@
 # make book   the rendered book, from nothing: environment, images, features, notebooks, pages
 # make test   every test, in build/test; neither disturbs the other's products
+# make test-browser   after make test: its pages and a lab in a real browser (Debian: chromium chromium-driver npm)
+# make lab    JupyterLab on the labs
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
@@ -9,7 +11,7 @@ TEST := $(abspath build/test)
 # the smoke pipeline lives in a folder of its own; kernels inherit these
 TESTENV := PHOEBI_HOME=$(TEST) PHOEBI_QUIET=1
 
-.PHONY: book test lint unit smoke nbval site rehearsal clean
+.PHONY: book test lint unit smoke nbval site rehearsal test-browser lab clean
 
 $(STAMP): requirements.txt constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +23,7 @@ book: $(STAMP)
 	$(BIN)/phoebi data simulate sim:default
 	$(BIN)/phoebi data simulate sim:default:pure
 	$(BIN)/phoebi data simulate sim:default:shared
+	$(BIN)/phoebi data simulate sim:default:four
 	$(BIN)/phoebi embed sim:default
 	$(BIN)/phoebi run --profile default --out book/executed --jobs $(JOBS)
 	$(BIN)/phoebi book
@@ -36,6 +39,7 @@ unit: $(STAMP)
 smoke: $(STAMP)
 	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke
 	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke:pure
+	$(TESTENV) $(BIN)/phoebi data simulate sim:smoke:four
 	$(TESTENV) $(BIN)/phoebi embed sim:smoke
 	$(TESTENV) $(BIN)/phoebi run --profile smoke --out build/test/site/book/executed --jobs $(JOBS)
 
@@ -49,6 +53,12 @@ site: smoke
 
 rehearsal: smoke
 	$(TESTENV) $(BIN)/python -m pytest tests/rehearsal -q
+
+test-browser: $(STAMP)
+	$(TESTENV) $(BIN)/python -m pytest tests/browser -q
+
+lab: $(STAMP)
+	$(BIN)/jupyter lab notebooks/labs
 
 clean:
 	rm -rf build _build book/executed results

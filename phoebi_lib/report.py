@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def _refuse(frame: pd.DataFrame, bad: pd.Series, why: str) -> None:
         raise ValueError(f"table {first['table']!r}, row {first['row']!r}, column {first['column']!r}{more}: {why}")
 
 
+@cache
 def printed_constant(n: int, column: str) -> float | None:
     """Return what the constant predictor scores in print in a column of Table ``n``; None without such a number."""
     source, names = _CONSTANTS.get(n, (0, {}))

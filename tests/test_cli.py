@@ -14,7 +14,7 @@ def call(*arguments):
 
 
 COMMANDS = [(), ("data",), ("data", "simulate"), ("data", "verify"), ("data", "rehearse"), ("embed",), ("run",),
-            ("export",), ("book",), ("claims",), ("encoders",)]  # fmt: skip
+            ("export",), ("book",), ("claims",), ("encoders",), ("labs",)]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)

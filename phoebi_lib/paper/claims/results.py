@@ -31,7 +31,7 @@ _CONSTANT = "All-present predictor (constant)"
 #: How far the fine-tuned network of Table 3 that collapses least lies below the constant predictor in print.
 LEAST_COLLAPSE = round(max(_TABLE_3[name, "heldout_f1"] for name in FINE_TUNED) - _TABLE_3[_CONSTANT, "heldout_f1"], 3)
 _LEAST_DROP = min(_TABLE_3[name, "delta_f1"] for name in FINE_TUNED)
-_HELD_OUT, _IN_DIST = "05_held_out", "05_in_distribution"
+_HELD_OUT, _IN_DIST, _COLLAPSE = "05_held_out", "05_in_distribution", "05_collapse"
 
 
 def margin(decoder: str, metric: str = "heldout_f1") -> Cell:
@@ -205,6 +205,7 @@ CLAIMS: tuple[Claim, ...] = (
         rule=lambda n: collapsed(n, FINE_TUNED),
         tolerance="Each fitted (0.95 in distribution) and at least 0.25 lower on held-out combinations; the smallest "
         f"drop in print is {_LEAST_DROP}. Open where a network is not fitted.",
+        page=_COLLAPSE,
     ),
     Claim(
         id="control-collapses",
@@ -214,6 +215,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=fine_tuned("3", ("DINOv2 ViT-S/14 (PHOEBI)",)),
         rule=lambda n: collapsed(n, ("DINOv2 ViT-S/14 (PHOEBI)",)),
         tolerance="As for the other fine-tuned networks.",
+        page=_COLLAPSE,
     ),
     Claim(
         id="mil-loses-a-third",
@@ -227,6 +229,7 @@ CLAIMS: tuple[Claim, ...] = (
             tolerance=0.01,
         ),
         tolerance="The drop against a third of the F1 in distribution.",
+        page=_COLLAPSE,
     ),
     Claim(
         id="encoders-in-a-band",
@@ -264,5 +267,6 @@ CLAIMS: tuple[Claim, ...] = (
         needs=fine_tuned("5", (*FINE_TUNED, "Florence-2 DaViT-B")),
         rule=lambda n: collapsed(n, (*FINE_TUNED, "Florence-2 DaViT-B")),
         tolerance="As on six species.",
+        page="05_four_species",
     ),
 )
