@@ -32,6 +32,7 @@ _CONSTANT = "All-present predictor (constant)"
 LEAST_COLLAPSE = round(max(_TABLE_3[name, "heldout_f1"] for name in FINE_TUNED) - _TABLE_3[_CONSTANT, "heldout_f1"], 3)
 _LEAST_DROP = min(_TABLE_3[name, "delta_f1"] for name in FINE_TUNED)
 _HELD_OUT, _IN_DIST, _COLLAPSE = "05_held_out", "05_in_distribution", "05_collapse"
+_ENCODERS = "05_encoders"
 
 
 def margin(decoder: str, metric: str = "heldout_f1") -> Cell:
@@ -241,6 +242,7 @@ CLAIMS: tuple[Claim, ...] = (
             Number(max(x.value for x in n.values()) - min(x.value for x in n.values())), 0.1, tolerance=0.02
         ),
         tolerance=f"Best minus worst below 0.1, a quarter of the smallest drop of Table 3, {_LEAST_DROP}.",
+        page=_ENCODERS,
     ),
     Claim(
         id="larger-encoder-no-help",
@@ -258,6 +260,7 @@ CLAIMS: tuple[Claim, ...] = (
             *(below(difference(n[f"{d} out large"], n[f"{d} out small"]), 0.02, 0.01) for d in DECODERS),
         ),
         tolerance="Each validation difference above 0, each held-out difference below 0.02.",
+        page=_ENCODERS,
     ),
     Claim(
         id="collapse-on-four-species",
