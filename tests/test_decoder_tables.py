@@ -14,7 +14,10 @@ from phoebi_lib.paper import cells
 from phoebi_lib.protocols import DECODERS
 from phoebi_lib.report import NOT_COMPARABLE, at_digits, compare
 from phoebi_lib.studies.decoder_tables import (
+    ABSENT,
+    CONTROL_ROW,
     EXACT_ROW,
+    RANGE_ROW,
     TABLE_6,
     TABLE_8,
     by_order,
@@ -137,9 +140,14 @@ def ends(rows, *, macro=False):
 # Table 6
 
 
+def in_order():
+    constant, *others = (row for row, _ in TABLE_6.values())
+    return [constant, RANGE_ROW, CONTROL_ROW, *others]
+
+
 def test_rows_of_table_6_are_all_methods_and_the_exact_row_comes_first(six):
     assert sorted(TABLE_6) == sorted(METHODS)
-    assert list(dict.fromkeys(six["row"])) == [EXACT_ROW, *(row for row, _ in TABLE_6.values())]
+    assert list(dict.fromkeys(six["row"])) == [EXACT_ROW, *in_order()]
     assert {method for method, (_, averaged) in TABLE_6.items() if averaged} == set(AVERAGED)
     assert set(six["table"]) == {"6"}
 
@@ -209,9 +217,10 @@ def test_evidence_passes_through_to_every_line_but_the_exact_row(evidence):
     exact = six["row"] == EXACT_ROW
     assert exact.sum() == 4
     assert set(six.loc[exact, "evidence"]) == {"exact"}
+    six = six[six["missing"] == ""]
     assert set(six.loc[~exact, "evidence"]) == {evidence}
     assert set(eight["evidence"]) == {evidence}
-    for frame in (six[~exact], eight):
+    for frame in (six[six["row"] != EXACT_ROW], eight):
         assert {name: set(frame[name]) for name in ("profile", "dataset", "encoder")} == {
             "profile": {"smoke"}, "dataset": {"sim:smoke"}, "encoder": {"tiny"}
         }  # fmt: skip
@@ -248,7 +257,7 @@ def test_printed_numbers_stand_beside_ours_and_never_among_them(six, eight):
                 seen += 1
                 assert line["paper"] == printed[key]
                 assert line["value"] != printed[key]
-        assert seen == {6: 28, 8: 9}[n]
+        assert seen == {6: 32, 8: 9}[n]
     spread = of(six, TABLE_6["ProtoMatch"][0])["paper"]
     assert [spread[f"{name}_std"] for name in SIX] == [0.006, 0.016, 0.011, 0.022]
     for method in METHODS:
@@ -323,6 +332,18 @@ def test_by_order_by_hand():
 # as read
 
 
+def test_networks_of_the_paper_stand_in_table_6_with_a_reason(six):
+    shown = side_by_side(six, SIX).set_index(["decoder", "numbers"])
+    for row in (RANGE_ROW, CONTROL_ROW):
+        assert set(shown.loc[(row, ABSENT), list(SIX.values())]) == {"–"}
+    assert shown.loc[(RANGE_ROW, "paper"), list(SIX.values())].tolist() == [
+        "0.97 to 1.00", "0.44 to 0.61", "0.46 to 0.65", "0.39 to 0.57"
+    ]  # fmt: skip
+    assert shown.loc[(CONTROL_ROW, "paper"), "Held-out F1"] == "0.564"
+    margins = margins_shown(six, {"heldout_f1_margin": "margin"})
+    assert not {RANGE_ROW, CONTROL_ROW} & set(margins["decoder"]), "no number, no margin"
+
+
 @pytest.mark.parametrize("evidence", ["simulated", "paper"])
 def test_side_by_side_puts_the_paper_under_ours(evidence):
     six, _ = tables(evidence)
@@ -349,7 +370,7 @@ def test_side_by_side_puts_the_paper_under_ours(evidence):
         assert NOT_COMPARABLE not in set(ours)
     # a row that the paper does not have gets no line of the paper's
     papers = shown.xs("paper", level="numbers").index
-    assert list(papers) == [EXACT_ROW, *(row for row, _ in TABLE_6.values() if "not in the paper" not in row)]
+    assert list(papers) == [EXACT_ROW, *(row for row in in_order() if "not in the paper" not in row)]
 
 
 def test_margins_as_read(six):

@@ -347,8 +347,9 @@ def test_the_papers_pair_is_missing_beside_its_printed_numbers(seven):
     assert all(lookup(seven, need) is None for need in claim.needs.values())
 
 
-def test_the_papers_pair_feeds_its_claim_where_its_weights_are(run):
+def test_the_papers_pair_feeds_its_claim_where_its_weights_are(run, monkeypatch):
     HERE.update(sweep.PAPER_PAIR)
+    monkeypatch.setattr(sweep, "LARGE", np.inf)
     pools = {name: pool for name, pool in sweep.open_pools(run).items() if name in sweep.PAPER_PAIR}
     found = sweep.encoder_rows(run, pools, "lco-1337", ("AllPresent", "ProtoMatch"))
     table = tables.table_7(run, found, CODES, "lco-1337")

@@ -13,8 +13,8 @@ from phoebi_lib.label_only import label_only
 from phoebi_lib.scoring import scores
 from phoebi_lib.studies.audit import difference, line, mean, with_margin
 from phoebi_lib.studies.collapse import BACKBONES, CONSTANT, CONTROL, HELD_OUT, order, waiting
-from phoebi_lib.studies.decoder_tables import EXACT_ROW, margins_shown
-from phoebi_lib.studies.encoder_tables import ABSENT, NOT_FITTED
+from phoebi_lib.studies.decoder_tables import ABSENT, EXACT_ROW, margins_shown
+from phoebi_lib.studies.encoder_tables import NOT_FITTED
 from phoebi_lib.studies.paired import counts, lines, resamples
 from phoebi_lib.summaries import FITTED_F1
 

@@ -13,10 +13,15 @@ from phoebi_lib.metrics import sample_f1
 from phoebi_lib.scoring import scores
 from phoebi_lib.summaries import over_partitions, summarise
 
+ABSENT = report.ALLOWED_MISSING[0]
 EXACT_ROW = "All-present predictor, 120,000 published labels"
 ATTENTION_ROW = "Attention MIL (Ilse et al., 2018)"
 #: Partition and training seed of the one run that the paper's attention row shows.
 ATTENTION_RUN = ("lco-1337", 1337)
+#: Rows of Table 6 that belong to networks which a page on frozen features does not train: those of Table 3 as a range,
+#: and the control.
+RANGE_ROW, CONTROL_ROW = "Image-level e2e (Tab. 3, range)", "DINOv2 e2e via PHOEBI pipeline"
+_HEADLINES = ("in_dist_val_f1", "heldout_f1", "heldout_macro_f1", "delta_f1")
 #: Our method -> the row of Table 6, and whether the paper averages it over three partitions or shows seed 1337 alone.
 TABLE_6 = {
     "AllPresent": ("All-present predictor (constant)", False),
@@ -78,8 +83,8 @@ def table_6(rows: pd.DataFrame, codes: Sequence[str]) -> pd.DataFrame:
     ``rows`` holds the methods on the published partitions; a method without rows is left out. As in the paper, trained
     rows are means with population standard deviations over the partitions; the constant and the init-only rows are the
     first partition alone, and the attention row is ``ATTENTION_RUN``, whatever other runs ``rows`` holds. Rows with
-    2,000 updates have no printed number. The first row is exact: the constant predictor on the labels of the 120,000
-    published images, which need no image.
+    2,000 updates have no printed number. The rows of fine-tuned networks have a reason in place of a number. The first
+    row is exact: the constant predictor on the labels of the 120,000 published images, which need no image.
     """
     first = rows["partition"].iloc[0]
     lines = []
@@ -106,6 +111,10 @@ def table_6(rows: pd.DataFrame, codes: Sequence[str]) -> pd.DataFrame:
             }  # fmt: skip
         names = {"f1_margin": "heldout_f1_margin", "macro_f1_margin": "heldout_macro_f1_margin"}
         lines += _lines(row, mine[mine["part"] == "test"], values, codes, names)
+        if method == "AllPresent":
+            ends = [f"{column}_{end}" for column in _HEADLINES for end in ("low", "high")]
+            for name, columns in ((RANGE_ROW, ends), (CONTROL_ROW, _HEADLINES)):
+                lines += [{"row": name, "column": column, "missing": ABSENT} for column in columns]
     # the printed row names its encoder; ours has whichever the column "encoder" says
     printed = {ATTENTION_ROW: "Attention MIL on frozen DINOv2 (Ilse et al., 2018)"}
     ours = report.add_paper(report.table(lines, table="6", **_run(rows)), 6, rows=printed)
@@ -133,6 +142,8 @@ def _run(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _cell(lines: dict[str, pd.Series], column: str, which: str, places: int) -> str:
+    if f"{column}_low" in lines and which == "paper":
+        return " to ".join(report.at_digits(lines[f"{column}_{end}"][which], 2) for end in ("low", "high"))
     if column not in lines or np.isnan(lines[column][which]):
         return _DASH
     text = report.at_digits(lines[column][which], places)
@@ -146,17 +157,19 @@ def side_by_side(frame: pd.DataFrame, columns: dict[str, str], places: int = 3) 
     """Return a tidy table as it is read: under each line of ours the line that the paper prints; texts only.
 
     ``columns`` maps tidy column names to headings. The column ``numbers`` says where a line comes from: the paper, or
-    here, with the kind of evidence. The last column is the difference in the first quantity where both rest on the same
-    images or labels; it is "not comparable" elsewhere.
+    here, with the kind of evidence, or with the reason why there is no number. The last column is the difference in the
+    first quantity where both rest on the same images or labels; it is "not comparable" elsewhere.
     """
     shown = []
     for row, group in frame.groupby("row", sort=False):
         lines = {line["column"]: line for _, line in group.iterrows()}
         compared = report.compare(group[group["column"] == next(iter(columns))], places)
-        for which, source in (("value", f"here ({group['evidence'].iloc[0]})"), ("paper", "paper")):
+        ours = group["missing"].iloc[0] or f"here ({group['evidence'].iloc[0]})"
+        difference = compared["difference"].iloc[0] if len(compared) else _DASH
+        for which, source in (("value", ours), ("paper", "paper")):
             cells = {heading: _cell(lines, column, which, places) for column, heading in columns.items()}
             if which == "value":
-                shown.append({"decoder": row, "numbers": source, **cells, "difference": compared["difference"].iloc[0]})
+                shown.append({"decoder": row, "numbers": source, **cells, "difference": difference})
             elif set(cells.values()) != {_DASH}:
                 shown.append({"decoder": row, "numbers": source, **cells, "difference": _DASH})
     return pd.DataFrame(shown)

@@ -12,7 +12,7 @@ from phoebi_lib import report
 from phoebi_lib.encoder_records import EncoderRecord, get_record, list_encoders
 from phoebi_lib.paper import cells, printed
 from phoebi_lib.scoring import scores
-from phoebi_lib.studies.decoder_tables import margins_shown
+from phoebi_lib.studies.decoder_tables import ABSENT, margins_shown
 from phoebi_lib.studies.encoder_sweep import (
     DECODERS,
     EMBEDDED_PAIR,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from phoebi_lib.session import Run
 
 CONSTANT = "All-present predictor (constant)"
-ABSENT = "weights not on this machine"
 NOT_FITTED = "not fitted; no conclusion about collapse"
 METRICS = {"per_sample_f1": "f1", "macro_f1": "macro_f1", "exact_match": "em"}
 #: The encoders that the paper calls biomedical.
