@@ -254,8 +254,8 @@ def _open_simulated(name: str, root: str | Path | None) -> Dataset:
     if name == rehearsal.DATASET:
         folder = rehearsal.make_images(Path(root) if root is not None else None)
         return _open_folder(name, folder, _IMAGES, None, None, evidence="simulated")
-    profile, _, kind = name.removeprefix("sim:").partition(":")
-    if profile not in simulate.SIMULATED or kind not in ("", "shared", "pure", "four"):
+    profile, colon, kind = name.removeprefix("sim:").partition(":")
+    if profile not in simulate.SIMULATED or (colon and kind not in ("shared", "pure", "four")):
         known = ", ".join(f"sim:{key}" for key in simulate.SIMULATED)
         raise ValueError(
             f"unknown simulated data set {name!r}; known: {known}, each also with ':shared' (sessions shared by all "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,11 +124,12 @@ def start(
     if encoder:
         get_record(encoder)
     partitions = ("random", *(f"dev-{i}" for i in range(5)), *(f"loso-{code}" for code in CODES))
-    head, _, number = partition.partition("-")
-    if not (head == "lco" and number.isdigit()):
+    if not re.fullmatch(r"lco-(0|[1-9][0-9]*)", partition):
         _known("partition", partition, (*partitions, "lco-<seed>"))
-    if dataset not in ("phoebi6", "phoebi4") and not dataset.startswith("sim:") and not Path(dataset).is_dir():
-        raise ValueError(f"dataset {dataset!r} is neither sim:smoke, sim:default, phoebi6, phoebi4 nor a folder")
+    simulated = re.fullmatch(r"sim:((smoke|default)(:(shared|pure|four))?|rehearsal)", dataset)
+    if dataset not in ("phoebi6", "phoebi4") and not simulated and not Path(dataset).is_dir():
+        raise ValueError(f"dataset {dataset!r} is neither sim:smoke, sim:default (each also with :shared, :pure or "
+                         ":four), sim:rehearsal, phoebi6, phoebi4 nor a folder")  # fmt: skip
     if type(seed) is not int or seed < 0:
         raise ValueError(f"seed must be an int of at least 0, got {seed!r}")
     if type(grid) is not int or grid < 1:

@@ -76,7 +76,12 @@ def slider(
         ValueError: fewer than two values, two that print alike, a name with other than letters, digits and hyphens, or
             a picture without a title or with that of another one, which could not be told apart without seeing them.
     """
-    printed = tuple(form.format(value) for value in values)
+    values = tuple(values)
+    try:
+        printed = tuple(form.format(value) for value in values)
+    except (ValueError, TypeError) as error:
+        text = f"slider {name!r}: values cannot be printed as {form!r} ({error}); pass form='{{}}'"
+        raise ValueError(text) from error
     if len(printed) < 2 or len(set(printed)) < len(printed):
         raise ValueError(f"slider {name!r}: expected two values or more that print differently, found {printed}")
     if not (name.isascii() and name.replace("-", "").isalnum()):
@@ -84,8 +89,10 @@ def slider(
     texts, pictures = [], []
     for value in values:
         figure = draw(value)
+        if not isinstance(figure, Figure):
+            raise TypeError(f"slider {name!r}: draw must return a Matplotlib figure; found {type(figure).__name__}")
         titles = [axis.get_title(loc=loc) for axis in figure.axes for loc in ("left", "center", "right")]
-        texts.append("; ".join(", ".join(title.split("\n")) for title in titles if title))
+        texts.append("; ".join(", ".join(title.split("\n")) for title in titles if title.strip()))
         stream = io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": name}):  # else ids inside the picture are random
             figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})

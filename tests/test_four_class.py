@@ -256,3 +256,10 @@ def test_too_few_images_or_a_bad_seed_are_refused():
         shuffled_split(published_manifest(3, 1).head(9))
     with pytest.raises(TypeError, match="a seed is an integer"):
         shuffled_split(published_manifest(3, 1), "1337")
+
+
+@pytest.mark.parametrize("name", ["sim:smoke:", "sim:smoke:bogus", "sim:bogus:four"])
+def test_a_name_that_means_no_set_is_refused_before_anything_is_made(name, tmp_path):
+    with pytest.raises(ValueError, match=f"unknown simulated data set '{name}'"):
+        open_dataset(name, root=tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -20,6 +20,18 @@ def test_caps_are_on_or_off():
         session.start(caps="off")
 
 
+@pytest.mark.parametrize("wrong", [
+    {"dataset": "sim:bogus"}, {"dataset": "sim:smoke:"}, {"dataset": "sim:smoke:four:"}, {"partition": "lco-007"},
+    {"partition": "lco-²"}, {"partition": "dev-00"},
+])  # fmt: skip
+def test_what_a_notebook_could_not_open_is_refused_at_its_start(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        session.start(**wrong)
+    for good in ("sim:smoke", "sim:default:four", "sim:rehearsal"):
+        assert session.start(dataset=good, partition="lco-0").dataset == good
+
+
 @pytest.mark.parametrize(("value", "expected"), [(None, "cpu"), ("", "cpu"), ("cuda:1", "cuda:1")])
 def test_the_environment_names_the_device(monkeypatch, value, expected):
     asked = []

@@ -65,6 +65,10 @@ def test_no_text_ends_the_script_or_an_attribute():
     assert "<b>" not in page.split("<script")[0] and "<i>" not in page and 'aria-label="a &quot;b&quot;:' in page
 
 
+def test_values_may_come_one_by_one():
+    assert len(stops(sliders.slider(draw, (value / 4 for value in range(3)), **FACTS)._repr_html_())) == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -73,10 +77,12 @@ def test_no_text_ends_the_script_or_an_attribute():
         ({"name": "two words"}, "letters, digits and hyphens"),
         ({"draw": lambda value: plt.figure()}, "a title of its own"),
         ({"draw": lambda value: draw(0)}, "a title of its own"),
+        ({"values": ["a", "b"]}, "cannot be printed as '{:g}'"),
+        ({"draw": lambda value: None}, "must return a Matplotlib figure; found NoneType"),
     ],
 )
 def test_what_could_not_be_used_is_refused(changes, complaint):
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises((ValueError, TypeError), match=complaint):
         sliders.slider(**{"draw": draw, "values": [0.1, 0.2], **FACTS, **changes})
 
 
