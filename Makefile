@@ -1,7 +1,7 @@
 # make book   the rendered book, from nothing: environment, images, features, notebooks, pages
 # make test   every test, in build/test; neither disturbs the other's products
 # make test-browser   after make test: its pages and a lab in a real browser (Debian: chromium chromium-driver npm)
-# make lab    JupyterLab on the labs
+# make lab    JupyterLab on student copies of the labs, in my_labs/ (work in it is kept; make clean leaves it)
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
@@ -58,7 +58,10 @@ test-browser: $(STAMP)
 	$(TESTENV) $(BIN)/python -m pytest tests/browser -q
 
 lab: $(STAMP)
-	$(BIN)/jupyter lab notebooks/labs
+	$(BIN)/phoebi labs --student my_labs --keep
+	$(BIN)/phoebi data simulate sim:smoke
+	$(BIN)/phoebi embed sim:smoke
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my_labs/lab_1_front_end.ipynb
 
 clean:
 	rm -rf build _build book/executed results

@@ -157,11 +157,13 @@ def export(out: Path) -> None:
 @main.command()
 @click.option("--student", "out", type=click.Path(path_type=Path, file_okay=False), metavar="OUT",
               help="Write student copies, notebooks without solutions, into the folder OUT.")  # fmt: skip
-def labs(out: Path | None) -> None:
+@click.option("--keep", is_flag=True, help="Leave copies that are in OUT already as they are, write the missing ones.")
+def labs(out: Path | None, keep: bool) -> None:
     """List the labs of the course, or write student copies of them.
 
     A copy has a stub in the place of each solution, which says what to write, and keeps the checks. It is a plain
-    notebook for JupyterLab, run in this environment. A file that is there already with other content is kept.
+    notebook for JupyterLab, run in this environment. A file that is there already with other content is refused, or
+    left as it is with --keep.
     """
     from phoebi_lib import lab_copies
 
@@ -169,7 +171,7 @@ def labs(out: Path | None) -> None:
         for name, title in lab_copies.titles().items():
             click.echo(f"{name:18s} {title}")
         return
-    for path in lab_copies.write_student_copies(out):
+    for path in lab_copies.write_student_copies(out, keep=keep):
         click.echo(path)
 
 

@@ -47,18 +47,23 @@ def titles() -> dict[str, str]:
     }
 
 
-def write_student_copies(out: Path) -> list[Path]:
+def write_student_copies(out: Path, *, keep: bool = False) -> list[Path]:
     """Write a student copy of every lab, ``<name>.ipynb``, into the folder ``out``; return the files.
+
+    With ``keep`` a file that is there already stays as it is, and those that are missing are written.
 
     Raises:
         LabError: as :func:`student_copy`; nothing is written then.
-        FileExistsError: a file of that name holds something else, perhaps somebody's work; nothing is written.
+        FileExistsError: a file of that name holds something else, perhaps somebody's work; nothing is written
+            (never with ``keep``).
     """
     texts = {out / f"{name}.ipynb": nbformat.writes(student_copy(path)) + "\n" for name, path in sources().items()}
-    for path, text in texts.items():
-        if path.exists() and path.read_text() != text:
-            raise FileExistsError(f"{path} is there already and may hold somebody's work; name another folder")
-    for path, text in texts.items():
+    missing = {path: text for path, text in texts.items() if not path.exists()}
+    for path in texts.keys() - missing.keys():
+        if not keep and not (path.is_file() and path.read_bytes() == texts[path].encode()):
+            raise FileExistsError(f"{path} is there already and may hold somebody's work; "
+                                  "name another folder, or add --keep")  # fmt: skip
+    for path, text in missing.items():
         with workspace.atomic_path(path) as temporary:
             temporary.write_text(text)
     return list(texts)

@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import re
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -56,7 +57,8 @@ def test_a_copy_keeps_everything_but_the_solutions(name, source):
     copy = lab_copies.student_copy(source)
     cells, code = copy.cells, lab_world.code_cells(source)
     text = "\n".join(cell.source for cell in cells)
-    assert text.count("raise labs.Unwritten(") + text.count("labs.written(") == 5
+    stubs = "\n".join(cell.source for cell in tagged(cells, "exercise"))
+    assert stubs.count("raise labs.Unwritten(") + stubs.count("labs.written(") == 5
     assert text.count("labs.check_") == 5 and "require_all" not in text and "Student copy" in cells[1].source
     for solution in tagged(code, "solution"):
         for node in ast.parse(solution.source).body:
@@ -81,7 +83,7 @@ def test_a_copy_stops_kindly_at_the_first_stub_and_runs_once_it_is_filled(name, 
             exec(compile(cell.source, name, "exec"), space)
         except labs.Unwritten as error:
             met.append(str(error))
-        if "labs.Unwritten(" in cell.source or "labs.written(" in cell.source:
+        if cell.source.startswith("# Exercise"):
             printed += capsys.readouterr().out
             exec(check.source, space)
             assert ": not yet. " in capsys.readouterr().out
@@ -89,6 +91,28 @@ def test_a_copy_stops_kindly_at_the_first_stub_and_runs_once_it_is_filled(name, 
     plt.rcParams.update(before)
     assert (printed + capsys.readouterr().out).count(": right. ") == 5
     assert all(sentence.startswith("Exercise ") and "replace the dots" in sentence for sentence in met)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("name", "source"), SOURCES.items())
+def test_a_blank_copy_run_to_its_end_says_what_to_write_and_nothing_else(name, source, monkeypatch, capsys):
+    """A student may skip exercises: every later cell runs or says which exercise it needs, and progress is counted."""
+    monkeypatch.setattr(session, "start", lab_world.start)
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    before = plt.rcParams.copy()
+    space, met = {}, []
+    cells = [cell for cell in lab_copies.student_copy(source).cells if cell.cell_type == "code"]
+    for cell in cells:
+        try:
+            exec(compile(cell.source, name, "exec"), space)
+        except labs.Unwritten as error:
+            met.append(str(error))
+    plt.rcParams.update(before)
+    assert met and all(re.match(r"Exercise \d: replace the dots: |Write exercises? [1-5]", text) for text in met), met
+    printed = capsys.readouterr().out
+    assert printed.count(": not yet. ") == 5
+    assert f"Lab {name[4]}: 0 of 5 exercises solved. Still open: 1, 2, 3, 4, 5." in printed
+    assert cells[-1].source == f"labs.progress({name[4]})", "alone in its cell, so that no skipped exercise stops it"
 
 
 def test_the_stub_of_a_function_keeps_its_head_and_says_what_to_write():
@@ -156,6 +180,22 @@ def test_copies_are_the_same_each_time_and_work_is_not_overwritten(tmp_path):
     with pytest.raises(FileExistsError, match="lab_5_stranger.*somebody's work"):
         lab_copies.write_student_copies(tmp_path / "new" / "folder")
     assert files[-1].read_text() == "my work" and not files[0].exists()
+    files[-1].write_bytes(b"\xff\xfe")
+    with pytest.raises(FileExistsError, match="lab_5_stranger"):
+        lab_copies.write_student_copies(tmp_path / "new" / "folder")
+    files[-1].unlink()
+    files[-1].mkdir()
+    with pytest.raises(FileExistsError, match="lab_5_stranger"):
+        lab_copies.write_student_copies(tmp_path / "new" / "folder")
+
+
+def test_kept_copies_stay_and_missing_ones_are_written(tmp_path):
+    files = lab_copies.write_student_copies(tmp_path)
+    files[-1].write_text("my work")
+    files[0].unlink()
+    written = CliRunner().invoke(main, ["labs", "--student", str(tmp_path), "--keep"])
+    assert written.exit_code == 0, written.output
+    assert files[-1].read_text() == "my work" and nbformat.read(files[0], 4).cells
 
 
 def test_without_labs_it_says_where_it_looked(tmp_path, monkeypatch):

@@ -43,8 +43,11 @@ def exercise(lab: int, number: int, insight: str) -> Callable[[Callable[..., Non
             try:
                 written("The dots are still there: run the cell above once you have replaced them.", *args)
                 check(*args, **kwargs)
-            except (Hint, Unwritten) as error:
+            except Unwritten as error:
                 fault = str(error).removeprefix(f"Exercise {number}: ")
+                fault = fault[:1].upper() + fault[1:]
+            except Hint as error:
+                fault = str(error)
             except Exception as error:  # an answer of a kind that no check thought of
                 fault = f"The check cannot read this answer ({type(error).__name__}: {error}); look at its type."
             _SOLVED[lab][number] = not fault
@@ -74,14 +77,14 @@ def _open(lab: int) -> list[int]:
 
 
 def call(function: Any, *args: Any) -> Any:
-    """Return ``function(*args)`` on copies of the arrays.
+    """Return ``function(*args)`` on copies of the arrays and lists.
 
     Raises:
         Hint: not a function, it stopped with an error, gave nothing back, or changed what it was given.
     """
     if not callable(function):
         raise Hint(f"Pass the function itself, without brackets; this is {_kind(function)}.")
-    given = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in args]
+    given = [argument.copy() if isinstance(argument, (np.ndarray, list)) else argument for argument in args]
     try:
         answer = function(*given)
     except Unwritten:
@@ -96,6 +99,8 @@ def call(function: Any, *args: Any) -> Any:
     for argument, copy in zip(args, given, strict=True):
         if isinstance(argument, np.ndarray) and not np.array_equal(argument, copy):
             raise Hint("Your function changes the array that it was given; work on a new one.")
+        if isinstance(argument, list) and argument != copy:
+            raise Hint("Your function changes the list that it was given; work on a new one.")
     return answer
 
 

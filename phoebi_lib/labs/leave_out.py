@@ -54,7 +54,10 @@ def leave_out_panel(pool: Pool, rows: np.ndarray) -> Panel:
 
 @exercise(4, 1, "Every species is still in training, in other company.")
 def check_choice(held_out: Any, combinations: Sequence[str], codes: Sequence[str] = CODES) -> None:
-    """Check a list of folder names to hold out: known, different, a mixture among them, no species lost to training."""
+    """Check a list of folder names to hold out: known, different, a mixture among them.
+
+    Each species stays in training, in its pure culture and in a mixture.
+    """
     if isinstance(held_out, str):
         raise Hint(f"Put the name into a list, also if it is one alone: [{held_out!r}].")
     names, known = list(held_out), sorted(set(combinations))
@@ -72,6 +75,13 @@ def check_choice(held_out: Any, combinations: Sequence[str], codes: Sequence[str
     lost = [code for code in codes if not any(code in parse_combination(name, codes) for name in rest)]
     if lost:
         raise Hint(f"Nothing that is left holds {', '.join(lost)}: nobody can learn a species from no picture.")
+    mixtures = [members for name in rest if len(members := parse_combination(name, codes)) > 1]
+    if not mixtures:
+        raise Hint("You hold out every mixture: only pure cultures would train. Leave some mixtures in; the question "
+                   "is about new ones, for a decoder that has met others.")  # fmt: skip
+    alone = [code for code in codes if not any(code in members for members in mixtures)]
+    if alone:
+        raise Hint(f"{', '.join(alone)} would be in training alone only; leave a mixture in that holds it.")
     pure = [code for code in codes if code not in rest]
     if pure:
         raise Hint(f"You hold out the pure culture of {', '.join(pure)} too. Keep it for now: without it the anchor "
@@ -83,7 +93,7 @@ def check_divide(divide: Any) -> None:
     """Check a function of (combination (N,), held_out) that gives (train, test), row positions or masks."""
     combination = np.repeat(["bs", "ka", "bs_ka", "fj_ka", "bs_fj_ka", "fj"], 3)
     for held_out in (["bs_ka"], ["fj_ka"], ["fj_ka", "bs"]):
-        value = call(divide, combination, held_out)
+        value = _divided(divide, combination, held_out)
         if not isinstance(value, (tuple, list)) or len(value) != 2:
             raise Hint("Two things are wanted: the rows of training, then those of the test.")
         train, test = (_rows(part, len(combination)) for part in value)
@@ -104,13 +114,32 @@ def check_divide(divide: Any) -> None:
             raise Hint(f"Pictures of {', '.join(missing)} are in no part, with {held_out} held out.")
 
 
+def _divided(divide: Any, combination: np.ndarray, held_out: list[str]) -> Any:
+    try:
+        return call(divide, combination, held_out)
+    except Hint as hint:
+        if isinstance(hint.__cause__, ValueError):
+            raise Hint(f"{hint} Do you compare with `in` or `==`? Both take the array of names as a whole; each name "
+                       "by itself has to be looked up in the list.") from hint  # fmt: skip
+        raise
+
+
 def _rows(part: Any, n: int) -> set[int]:
     rows = np.asarray(part)
-    if rows.dtype == bool and rows.shape == (n,):
-        rows = np.flatnonzero(rows)
-    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "biu"):
         raise Hint("A part is a list of row positions, or a mask with True or False for each picture.")
-    return set(rows.tolist())
+    if rows.dtype == bool:
+        if len(rows) != n:
+            raise Hint(f"A mask has {len(rows)} entries, and there are {n} pictures: one True or False for each.")
+        return set(np.flatnonzero(rows).tolist())
+    found = set(rows.tolist())
+    if len(found) < len(rows):
+        if found <= {0, 1}:
+            raise Hint("A mask of 0 and 1 is read as row positions 0 and 1. Make True and False of it.")
+        raise Hint("A row position stands in a part twice.")
+    if not found <= set(range(n)):
+        raise Hint(f"Row positions go from 0 to {n - 1}; you give {min(found)} to {max(found)}.")
+    return found
 
 
 @exercise(4, 3, "Crops of one frame show the same cells, so a frame goes to one side as a whole.")
@@ -134,10 +163,11 @@ def check_last_frames(last_frames: Any) -> None:
                        "not have the same numbers everywhere.")  # fmt: skip
         both = sorted(set(frame[here & answer]) & set(frame[here & ~answer]))
         if both:
-            raise Hint(f"Leak: frame {both[0]} of {name} is on both sides. Its crops show the same cells.")
+            raise Hint(f"Leak: frame {both[0]} of {name} is on both sides. Its crops show the same cells. The rows may "
+                       "be in any order.")  # fmt: skip
     if same(answer, ~last):
         raise Hint("You chose everything but the last frames.")
-    raise Hint("Whole frames are chosen, but not the last one of each combination.")
+    raise Hint("Whole frames are chosen, but not the last one of each combination. The rows may be in any order.")
 
 
 @exercise(4, 4, "One number a picture: hits count twice, and both kinds of fault count against it.")
@@ -171,12 +201,13 @@ def check_image_f1(image_f1: Any) -> None:
 @exercise(4, 5, "It looks at no picture, and mixtures of many species raise it.")
 def check_constant_f1(constant_f1: Any) -> None:
     """Check a function of (k, K): the F1 of calling all K species on a picture that holds k of them."""
-    for k, n_species in ((1, 6), (3, 6), (6, 6), (2, 4)):
+    for k, n_species in ((1, 6), (3, 6), (6, 6), (2, 5)):
         answer = number("The F1", call(constant_f1, k, n_species))
         if not same(answer, plots.all_present_f1(k, n_species)):
             mistakes = [
                 (k / n_species, "That is its precision; all species are called, so none is missed."),
                 (1.0, "That is its recall: nothing is missed, but much is called wrongly."),
+                (2 * k / (k + 6), "The number of species is K, and not always 6."),
                 (2 * k / n_species, "The species that are present count below the line too, not only those called."),
                 (k / (k + n_species), "Hits count twice above the line."),
                 (plots.all_present_f1(k - 1, n_species), "You are off by one species."),

@@ -40,7 +40,7 @@ def alarm_panel(
 
 @exercise(5, 1, "Nobody who trains has seen the stranger, alone or in company.")
 def check_without(without: Any) -> None:
-    """Check a function of labels (N, K) and a species' column k: a mask of the pictures that do not hold it."""
+    """Check a function of labels (N, K) and a species' column: a mask of the pictures that do not hold it."""
     Y = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
     for k in (1, 2):
         value = call(without, Y, k)
