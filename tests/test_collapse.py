@@ -80,12 +80,24 @@ def test_rows_have_the_names_that_the_paper_prints():
     assert collapse.row_name(ours, "pipeline") == "EfficientNet-Lite0 (PHOEBI) (not in the paper)"
 
 
+def test_decoders_say_of_which_table_they_are_no_part(monkeypatch):
+    def run_partition(pool, partition, *, seed, methods, **settings):
+        return pd.DataFrame({"method": list(methods), "partition": partition})
+
+    monkeypatch.setattr(protocols, "run_partition", run_partition)
+    run = world.named_run()
+    three, five = (set(collapse.heads(run, None, "lco-1337", n=n)) for n in (3, 5))
+    assert "ProtoMatch (not in Table 3)" in three and "ChannelGroup (2,000 updates) (not in the paper)" in three & five
+    assert "SimplexUnmix (not in Table 5)" in five and collapse.CONSTANT in five
+    assert "ProtoMatch" in collapse.heads_over_partitions(run, None), "Table 6 has it"
+
+
 def test_ours_stand_below_the_printed_rows_of_their_kind():
     ours = [collapse.row_name(get_record(collapse.OURS), kind) for kind in ("pipeline", "whole")]
-    rows = collapse.order(["ProtoMatch (not in the paper)", *ours, "ResNet-50", collapse.CONSTANT], 3)
+    rows = collapse.order(["ProtoMatch (not in Table 3)", *ours, "ResNet-50", collapse.CONSTANT], 3)
     assert rows[0] == collapse.CONSTANT and rows[1:10] == list(collapse.BACKBONES)
     assert rows[10:] == [ours[1], collapse.CONTROL, ours[0], "Attention MIL (Ilse et al., 2018)",
-                         "ProtoMatch (not in the paper)"]  # fmt: skip
+                         "ProtoMatch (not in Table 3)"]  # fmt: skip
     assert collapse.order([], 5) == list(collapse.BACKBONES)
 
 

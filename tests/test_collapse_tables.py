@@ -15,7 +15,8 @@ from phoebi_lib.paper.claims.results import CLAIMS
 from phoebi_lib.scoring import scores
 from phoebi_lib.studies import collapse, collapse_tables
 from phoebi_lib.studies.decoder_tables import ATTENTION_ROW, EXACT_ROW
-from phoebi_lib.studies.encoder_tables import ABSENT, NOT_FITTED
+from phoebi_lib.studies.encoder_tables import ABSENT
+from phoebi_lib.studies.readings import NOT_FITTED
 from tests import collapse_world as world
 from tests.tiny_run import TinyRun
 
@@ -55,7 +56,7 @@ def found():
         THROUGH: world.blocks(MANIFEST, half_right, method="FineTune pipeline (40 updates)"),
         collapse.CONSTANT: world.blocks(MANIFEST, everything, method="AllPresent", updates=0),
         ATTENTION_ROW: world.blocks(MANIFEST, world.first_only, method="AttentionMIL", updates=300),
-        "ProtoMatch (not in the paper)": world.blocks(MANIFEST, world.right, method="ProtoMatch", updates=0),
+        "ProtoMatch (not in Table 3)": world.blocks(MANIFEST, world.right, method="ProtoMatch", updates=0),
     }
 
 
@@ -136,7 +137,7 @@ def test_the_constant_is_exact_on_published_labels_and_has_no_margin_on_ours(thr
 
 
 def test_rows_of_ours_are_not_in_print(three):
-    for row in (OURS, THROUGH, "ProtoMatch (not in the paper)"):
+    for row in (OURS, THROUGH, "ProtoMatch (not in Table 3)"):
         assert three.loc[three["row"] == row, "paper"].isna().all()
 
 
@@ -149,13 +150,50 @@ def test_weights_that_wait_for_a_run_are_no_missing_weights(run, found, weights)
 
 def test_readings(three):
     said = collapse_tables.readings(three)
-    assert said == {OURS: "fitted", THROUGH: NOT_FITTED, ATTENTION_ROW: "fitted"}
+    rests = "(on 31 validation images; training F1 0.900)"
+    fitted = f"fitted {rests}"
+    assert said == {OURS: fitted, THROUGH: f"{NOT_FITTED} {rests}", ATTENTION_ROW: fitted}
     shown = collapse_tables.margins_read(three).set_index("row")
-    assert shown["reading"].to_dict() == {**said, collapse.CONSTANT: "–", "ProtoMatch (not in the paper)": "–"}
+    ours = shown.loc[~shown.index.isin([*collapse.BACKBONES, collapse.CONTROL]), "reading"].to_dict()
+    assert ours == {**said, collapse.CONSTANT: "–", "ProtoMatch (not in Table 3)": "–"}
+    assert shown.loc[OURS, "n"] == "31 validation, 45 held out (simulated)"
     assert shown.loc[OURS, "in-dist F1"] == "1.000" and shown.loc[OURS, "updates"] == "50"
     assert shown.loc[THROUGH, "training F1"] == "0.900"
     value = report.at_digits(cell(three, OURS, "heldout_f1_margin"), 3, sign=True)
     assert shown.loc[OURS, "margin in held-out F1"].startswith(f"{value} [")
+
+
+def test_printed_margins_stand_where_a_constant_is_printed(three, five):
+    shown = collapse_tables.margins_read(three).set_index("row")
+    line = shown.loc["ResNet-50"]
+    assert line["margin in held-out F1, paper"] == "-0.145" and line["margin in macro F1, paper"] == "-0.123"
+    assert line["reading"] == ABSENT and line["margin in held-out F1"] == "–"
+    assert shown.loc["Florence-2 DaViT-B", "margin in held-out F1, paper"] == "+0.000"
+    four = collapse_tables.margins_read(five)
+    assert set(four["row"]) == {OURS, collapse.CONSTANT} and not any("paper" in name for name in four)
+
+
+def test_sums_of_the_printed_tables():
+    margins = collapse_tables.printed_margins()
+    assert len(margins) == 9 and margins.min() == pytest.approx(0.435 - 0.654)
+    assert (margins < 0).sum() == 8 and margins["Florence-2 DaViT-B"] == 0
+    gains = collapse_tables.printed_gains()
+    assert gains["ResNet-50"] == pytest.approx(0.642 - 0.509) and (gains < 0).sum() == 2
+
+
+def test_the_closing_sentence_counts_fitted_rows_alone(three):
+    table = three.copy()
+    for row, ends in ((OURS, [-0.3, -0.1]), (ATTENTION_ROW, [0.1, 0.3]), (THROUGH, [-0.3, -0.1])):
+        table.loc[(table["row"] == row) & (table["column"] == "heldout_f1_margin"), ["low", "high"]] = ends
+    assert collapse_tables.closing(table) == (
+        "On simulated images 2 of 3 trained rows are fitted; of these 1 lie below the constant predictor on held-out "
+        "combinations, 1 above it, and 0 cannot be told from it.")  # fmt: skip
+    table.loc[table["column"] == "in_dist_f1", "n_images"] = 8
+    assert collapse_tables.closing(table).endswith(" What is fitted rests on 8 validation images only.")
+    table = three.copy()
+    table.loc[table["column"] == "in_dist_f1", "value"] = 0.9
+    said = collapse_tables.closing(table)
+    assert said.endswith("none of 3 trained rows is fitted: whether they collapse is open.")
 
 
 def test_claims_find_their_numbers(three, five):
@@ -211,7 +249,7 @@ def test_two_worlds_side_by_side(found):
     shown = collapse_tables.worlds_read(both, {"sim:tiny": "own", "sim:tiny:shared": "shared"}).set_index("row")
     assert shown.loc[ATTENTION_ROW, "difference"] == "+0.000 [+0.000,\u00a0+0.000]"
     assert list(shown) == ["in-dist F1, own", "held-out margin, own", "in-dist F1, shared", "held-out margin, shared",
-                           "difference"]  # fmt: skip
+                           "difference", "n"]  # fmt: skip
 
 
 def test_three_partitions_in_two_worlds_are_pooled():

@@ -20,6 +20,7 @@ from phoebi_lib.paper.claims.results import CLAIMS
 from phoebi_lib.protocols import METHODS
 from phoebi_lib.studies import encoder_sweep as sweep
 from phoebi_lib.studies import encoder_tables as tables
+from phoebi_lib.studies.readings import NOT_FITTED, reading
 from phoebi_lib.weights import Weights, WeightsNotFoundError
 from tests.tiny_run import write_pictures
 
@@ -278,10 +279,11 @@ def test_table_4_as_read(four):
     ours, paper = (shown.loc[("ResNet-50", source)] for source in (tables.ABSENT, "paper"))
     assert ours.tolist() == ["–", "23.508", "2048", "–"] and paper.tolist() == ["0.672", "25.6", "2048", "–"]
     row = "EfficientNet-Lite0 (not in the paper)"
-    assert shown.loc[(row, "here (user)"), "F1"] == f"{cell(four, row, 'per_sample_f1'):.3f}"
+    assert shown.loc[(row, "here (user, 40 images)"), "F1"] == f"{cell(four, row, 'per_sample_f1'):.3f}"
     assert (row, "paper") not in shown.index
     margins = tables.margins_4(four).set_index("encoder")
-    assert len(margins) == 8 and tables.CONSTANT not in margins.index
+    assert len(margins) == 8 and tables.CONSTANT not in margins.index and margins.loc[row, "n"] == "40 test (user)"
+    assert not any("paper" in name for name in margins), "none of the thirteen ran here"
     assert float(margins.loc[row, "learning rate"]) in (0.01, 0.03, 0.1) and margins.loc[row, "updates"] == "10"
 
 
@@ -364,15 +366,16 @@ def test_the_papers_pair_feeds_its_claim_where_its_weights_are(run, monkeypatch)
 def test_an_unfitted_decoder_concludes_nothing(seven):
     read = tables.margins_7(seven).set_index("encoder and decoder")
     for row, line in read.iterrows():
-        fitted = cell(seven, row, "in_dist_val_f1") >= 0.95
-        expected = "–" if "ProtoMatch" in row else "fitted" if fitted else tables.NOT_FITTED
+        value, n = (cell(seven, row, "in_dist_val_f1", name) for name in ("value", "n_images"))
+        expected = "–" if "ProtoMatch" in row else reading(value, n, cell(seven, row, "train_f1"))
         assert line["reading"] == expected
-    assert tables.NOT_FITTED in set(read["reading"])
+    assert any(NOT_FITTED in said for said in read["reading"])
     row = "EfficientNet-Lite2 minus EfficientNet-Lite0 / ProtoMatch (not in the paper)"
     heads = {"heldout_f1": "held-out", "params_m": "parameters"}
     text = tables.shown(seven, heads, "row", places=4, intervals=True).set_index(["row", "numbers"])
     value, low, high = (f"{cell(seven, row, 'heldout_f1', end):.4f}" for end in ("value", "low", "high"))
-    assert text.loc[(row, "here (user)"), "held-out"] == f"{value} [{low},\u00a0{high}]"
+    n = cell(seven, row, "heldout_f1", "n_images")
+    assert text.loc[(row, f"here (user, {n} images)"), "held-out"] == f"{value} [{low},\u00a0{high}]"
 
 
 def test_the_ratio_of_parameters_is_that_of_the_records():

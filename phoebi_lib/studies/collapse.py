@@ -42,6 +42,8 @@ HEADS = ("AllPresent", "AttentionMIL", "SimplexUnmix", "ProtoMatch", "ChannelGro
 _SMALL_BATCH = {"ConvNeXt-B": 32, "Florence-2 DaViT-B": 32}
 _ROWS = {"AllPresent": CONSTANT, "AttentionMIL": ATTENTION_ROW}
 _NOT_PRINTED = " (not in the paper)"
+#: Decoders that the paper has elsewhere (Table 6): their rows say of which table they are no part.
+_ELSEWHERE = ("SimplexUnmix", "ProtoMatch", "ChannelGroup")
 _WHOLE, _PIPELINE = ", fine-tuned" + _NOT_PRINTED, " (PHOEBI)" + _NOT_PRINTED
 #: Learning rates of backbone and head among which :func:`choose_recipe` looks.
 CANDIDATES = {
@@ -151,20 +153,28 @@ def waiting(found: Sequence[str], kinds: Sequence[str] = ("whole", "pipeline")) 
     return tuple(name for name, row in names.items() if row not in found and weights_here(name))
 
 
-def heads(run: Run, pool: Pool, partition: str, methods: Sequence[str] = HEADS) -> dict[str, pd.DataFrame]:
-    """Return by row the rows of the methods on frozen features, on the random split and on ``partition``."""
-    return _heads(run, pool, [("random", run.seed), (partition, run.seed)], methods)
+def heads(
+    run: Run, pool: Pool, partition: str, methods: Sequence[str] = HEADS, n: int = 3
+) -> dict[str, pd.DataFrame]:
+    """Return by row the rows of the methods on frozen features, on the random split and on ``partition``.
+
+    Rows that Table ``n`` does not print say so in their names.
+    """
+    return _heads(run, pool, [("random", run.seed), (partition, run.seed)], methods, f" (not in Table {n})")
 
 
 def heads_over_partitions(run: Run, pool: Pool, methods: Sequence[str] = HEADS[1:]) -> dict[str, pd.DataFrame]:
     """Return by row the rows of the methods on the three published partitions, each with its own training seed."""
-    return _heads(run, pool, [(f"lco-{seed}", seed) for seed in PARTITION_SEEDS], methods)
+    return _heads(run, pool, [(f"lco-{seed}", seed) for seed in PARTITION_SEEDS], methods, "")
 
 
-def _heads(run: Run, pool: Pool, runs: Sequence[tuple[str, int]], methods: Sequence[str]) -> dict[str, pd.DataFrame]:
+def _heads(
+    run: Run, pool: Pool, runs: Sequence[tuple[str, int]], methods: Sequence[str], elsewhere: str
+) -> dict[str, pd.DataFrame]:
     settings = {"methods": methods, "compat": run.compat, "profile": run.profile}
     rows = pd.concat([protocols.run_partition(pool, name, seed=seed, **settings) for name, seed in runs])
-    return {_ROWS.get(method, method + _NOT_PRINTED): mine.reset_index(drop=True)
+    marks = dict.fromkeys(_ELSEWHERE, elsewhere)
+    return {_ROWS.get(method, method + marks.get(method, _NOT_PRINTED)): mine.reset_index(drop=True)
             for method, mine in rows.groupby("method", sort=False)}  # fmt: skip
 
 

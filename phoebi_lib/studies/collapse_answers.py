@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from phoebi_lib import plots, report
+from phoebi_lib import plots
 from phoebi_lib.catalogue import label_matrix
 from phoebi_lib.metrics import sample_f1
 from phoebi_lib.studies.paired import counts, interval, lines, resampled
+from phoebi_lib.studies.readings import plain, with_interval
 
-NONE, OTHER, NOT_PRINTED = "none", "others", " (not in the paper)"
+NONE, OTHER = "none", "others"
 
 
 def answers(rows: pd.DataFrame, trained: Sequence[str], codes: Sequence[str]) -> pd.DataFrame:
@@ -83,16 +84,16 @@ def answer_lines(
 def answers_read(frame: pd.DataFrame, headings: Mapping[str, str]) -> pd.DataFrame:
     """Return the lines of :func:`answer_lines` as read: one line per row, numbers with their intervals.
 
-    ``headings`` maps columns to headings, in their order.
+    The last column counts images. ``headings`` maps columns to headings, in their order.
     """
     shown = []
     for row, group in frame.groupby("row", sort=False):
         cells = group.set_index("column")
         texts = {}
         for column, heading in headings.items():
-            sign = column == "above_chance"
-            value, low, high = (report.at_digits(cells.loc[column, end], 3, sign) for end in ("value", "low", "high"))
-            texts[heading] = f"{value} [{low},\u00a0{high}]"
+            texts[heading] = with_interval(cells.loc[column], sign=column == "above_chance")
+        held, val = (cells.loc[column] for column in ("trained_on", "trained_on_val"))
+        texts["n"] = f"{held['n_images']} held out, {val['n_images']} validation ({held['evidence']})"
         shown.append({"method": row, **texts})
     return pd.DataFrame(shown)
 
@@ -132,7 +133,7 @@ def combination_figure(table: pd.DataFrame, n_species: int) -> Figure:
     for i, row in enumerate(methods):
         style = {"marker": "os^Dv<>P"[i % 8], "color": colours[i % 8], "linestyle": "none", "markersize": 5}
         shift = 0.09 * (i - (len(methods) - 1) / 2)
-        axis.plot(places + shift, table[row], label=row.removesuffix(NOT_PRINTED), **style)
+        axis.plot(places + shift, table[row], label=plain(row), **style)
     level = plots.all_present_f1(table["order"].to_numpy(), n_species)
     axis.hlines(level, places - 0.42, places + 0.42, color="black", linestyle="--", linewidth=1.1, label="all present")
     axis.set_xticks(places, table.index, rotation=35, ha="right", fontsize=8)

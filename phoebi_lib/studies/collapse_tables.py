@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +11,17 @@ import pandas as pd
 from phoebi_lib import report
 from phoebi_lib.encoder_records import get_record
 from phoebi_lib.label_only import label_only
+from phoebi_lib.paper import printed
 from phoebi_lib.scoring import scores
 from phoebi_lib.studies.audit import difference, line, mean, with_margin
 from phoebi_lib.studies.collapse import BACKBONES, CONSTANT, CONTROL, HELD_OUT, order, waiting
 from phoebi_lib.studies.decoder_tables import ABSENT, EXACT_ROW, margins_shown
-from phoebi_lib.studies.encoder_tables import NOT_FITTED
 from phoebi_lib.studies.paired import counts, lines, resamples
-from phoebi_lib.summaries import FITTED_F1
+from phoebi_lib.studies.readings import FEW, FITTED, reading, side, with_interval
 
 if TYPE_CHECKING:
     from phoebi_lib.session import Run
 
-FITTED = "fitted"
 #: Columns as printed: metric -> column, of the in-distribution test, of validation and of the held-out test.
 RANDOM = {"f1": "random_f1", "macro_f1": "random_macro_f1", "em": "random_em"}
 VALIDATION = {"f1": "in_dist_f1"}
@@ -103,22 +103,47 @@ def _absent(row: str, title: str, run: Run) -> list[dict[str, Any]]:
 
 
 def readings(frame: pd.DataFrame) -> dict[str, str]:
-    """Return what each trained row of Table 3 or 5 allows: "fitted", or no conclusion under 0.95 in distribution."""
+    """Return by trained row of Table 3 or 5 its :func:`~phoebi_lib.studies.readings.reading`."""
     mine = frame[(frame["column"] == "in_dist_f1") & frame["value"].notna() & (frame["updates"].fillna(0) > 0)]
-    return {row: FITTED if value >= FITTED_F1 else NOT_FITTED
-            for row, value in zip(mine["row"], mine["value"], strict=True)}  # fmt: skip
+    train_f1 = frame[frame["column"] == "train_f1"].set_index("row")["value"]
+    return {row: reading(value, n, train_f1[row])
+            for row, value, n in zip(mine["row"], mine["value"], mine["n_images"], strict=True)}  # fmt: skip
 
 
 def margins_read(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the held-out margins of Table 3 or 5 as read, with F1 in distribution, updates and the reading."""
+    """Return the held-out margins of Table 3 or 5 as read, with F1 in distribution, updates and the reading.
+
+    Printed rows without a number here stand below with the paper's margin and the reason, where the table prints a
+    constant row.
+    """
     names = {"heldout_f1_margin": "margin in held-out F1", "heldout_macro_f1_margin": "margin in macro F1"}
     held = frame[frame["column"].isin([*names, "train_f1"]) & (frame["row"] != EXACT_ROW)]
     shown = margins_shown(held, names).rename(columns={"decoder": "row"})
-    shown = shown.loc[:, (shown != "–").any()]
-    inside = frame[(frame["column"] == "in_dist_f1") & frame["value"].notna()].set_index("row")["value"]
-    shown.insert(1, "in-dist F1", [report.at_digits(inside[row], 3) for row in shown["row"]])
+    inside = frame[(frame["column"] == "in_dist_f1") & frame["value"].notna()].set_index("row")
+    tested = frame[(frame["column"] == "heldout_f1") & frame["value"].notna()].set_index("row")["n_images"]
+    shown.insert(1, "in-dist F1", [report.at_digits(inside.loc[row, "value"], 3) for row in shown["row"]])
+    shown["n"] = [f"{inside.loc[row, 'n_images']} validation, {tested[row]} held out ({inside.loc[row, 'evidence']})"
+                  for row in shown["row"]]  # fmt: skip
     said = readings(frame)
-    return shown.assign(reading=[said.get(row, "–") for row in shown["row"]])
+    shown = shown.assign(reading=[said.get(row, "–") for row in shown["row"]])
+    shown = pd.concat([shown, _printed_margins(frame, names)], ignore_index=True).fillna("–")
+    return shown.loc[:, (shown != "–").any()]
+
+
+def _printed_margins(frame: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Return one line for each row without a number here: the printed score minus that of the printed constant."""
+    n, made = int(frame["table"].iloc[0]), []
+    for row, group in frame[(frame["missing"] != "") & frame["paper"].notna()].groupby("row", sort=False):
+        cells, texts = group.set_index("column"), {"row": row, "reading": group["missing"].iloc[0]}
+        for column, heading in names.items():
+            score = column.removesuffix(report.MARGIN)
+            constant = report.printed_constant(n, score)
+            if constant is not None:
+                margin = cells.loc[score, "paper"] - constant
+                texts[f"{heading}, paper"] = report.at_digits(round(margin, 3), 3, sign=True)
+        if len(texts) > 2:
+            made.append(texts)
+    return pd.DataFrame(made)
 
 
 def worlds_table(
@@ -164,12 +189,41 @@ def worlds_read(frame: pd.DataFrame, worlds: Mapping[str, str]) -> pd.DataFrame:
         texts = {"row": row}
         for dataset, world in worlds.items():
             texts[f"in-dist F1, {world}"] = report.at_digits(cells[dataset, "in_dist_f1"]["value"], 3)
-            texts[f"held-out margin, {world}"] = _with_ends(cells[dataset, f"heldout_f1{report.MARGIN}"])
+            margin = cells[dataset, f"heldout_f1{report.MARGIN}"]
+            texts[f"held-out margin, {world}"] = with_interval(margin)
         (change,) = (cell for (_, column), cell in cells.items() if column == "heldout_difference")
-        shown.append(texts | {"difference": _with_ends(change)})
+        n = f"{change['n_images']} held out ({change['evidence']})"
+        shown.append(texts | {"difference": with_interval(change), "n": n})
     return pd.DataFrame(shown)
 
 
-def _with_ends(cell: Mapping[str, Any]) -> str:
-    value, low, high = (report.at_digits(cell[end], 3, sign=True) for end in ("value", "low", "high"))
-    return f"{value} [{low},\u00a0{high}]"
+def printed_margins(n: int = 3) -> pd.Series:
+    """Return by backbone the printed held-out F1 minus that of the printed constant, of Table ``n``."""
+    score = printed(n).set_index("backbone")["heldout_f1"].loc[list(BACKBONES)]
+    return score - report.printed_constant(n, "heldout_f1")
+
+
+def printed_gains() -> pd.Series:
+    """Return by backbone how much more its printed held-out F1 is on four species than on six."""
+    six, four = (printed(n).set_index("backbone")["heldout_f1"].loc[list(BACKBONES)] for n in (3, 5))
+    return four - six
+
+
+def closing(frame: pd.DataFrame) -> str:
+    """Return one sentence on the collapse from Table 3 or 5: what its trained rows with numbers here show.
+
+    A collapse is shown by a row that is fitted and whose held-out margin lies below zero with its interval. Where few
+    validation images say what is fitted, so does the sentence.
+    """
+    said = readings(frame)
+    margins = frame[frame["column"] == f"heldout_f1{report.MARGIN}"].set_index("row")
+    fitted = [row for row, words in said.items() if words.startswith(FITTED)]
+    sides = Counter(side(margins.loc[row]) for row in fitted)
+    kind = ", ".join(sorted(set(margins.loc[list(said), "evidence"])))
+    n = int(frame.loc[(frame["column"] == "in_dist_f1") & frame["row"].isin(list(said)), "n_images"].min())
+    few = f" What is fitted rests on {n} validation images only." if n < FEW else ""
+    if not fitted:
+        return f"On {kind} images none of {len(said)} trained rows is fitted: whether they collapse is open.{few}"
+    return (f"On {kind} images {len(fitted)} of {len(said)} trained rows are fitted; of these {sides['below']} lie "
+            f"below the constant predictor on held-out combinations, {sides['above']} above it, and "
+            f"{sides['cannot be told from']} cannot be told from it.{few}")  # fmt: skip

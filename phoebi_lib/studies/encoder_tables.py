@@ -22,13 +22,12 @@ from phoebi_lib.studies.encoder_sweep import (
     weights_here,
 )
 from phoebi_lib.studies.paired import counts, image_f1, interval, lines, margins, resampled, resamples
-from phoebi_lib.summaries import FITTED_F1
+from phoebi_lib.studies.readings import reading
 
 if TYPE_CHECKING:
     from phoebi_lib.session import Run
 
 CONSTANT = "All-present predictor (constant)"
-NOT_FITTED = "not fitted; no conclusion about collapse"
 METRICS = {"per_sample_f1": "f1", "macro_f1": "macro_f1", "exact_match": "em"}
 #: The encoders that the paper calls biomedical.
 BIOMEDICAL = ("Prov-GigaPath ViT-G", "UNI ViT-L", "Phikon ViT-B/16", "BiomedCLIP ViT-B/16")
@@ -228,7 +227,8 @@ def shown(
     """Return a tidy table as read: under each of our lines the printed one; texts only, a reason where ours is missing.
 
     ``columns`` maps tidy columns to headings; ``places`` are the decimals of our scores, shown with their
-    ``intervals`` or without. The last column is the difference in the first quantity.
+    ``intervals`` or without. The number of images and the difference in the last column are those of the first
+    quantity.
     """
     made = []
     for row, group in frame.groupby("row", sort=False):
@@ -247,7 +247,7 @@ def shown(
 
         first = next(iter(columns))
         line = mine.loc[first]
-        source = line["missing"] or f"here ({line['evidence']})"
+        source = line["missing"] or f"here ({line['evidence']}{counted(line)})"
         difference = report.compare(group[group["column"] == first])["difference"].iloc[0]
         made.append({heading: row, "numbers": source, **{h: cell(c, "value") for c, h in columns.items()},
                      "difference": difference})  # fmt: skip
@@ -257,13 +257,20 @@ def shown(
     return pd.DataFrame(made)
 
 
+def counted(line: Mapping[str, Any]) -> str:
+    """Return ", n images" for a line that counts its images, else nothing."""
+    return "" if pd.isna(line["n_images"]) else f", {line['n_images']:,} images"
+
+
 def margins_4(four: pd.DataFrame) -> pd.DataFrame:
     """Return the margins of Table 4 as read, with the chosen learning rate, updates and F1 on the training images."""
     names = {"per_sample_f1_margin": "margin in F1", "macro_f1_margin": "margin in macro F1"}
     table = margins_shown(four[four["row"] != CONSTANT], names).rename(columns={"decoder": "encoder"})
     rates = four[four["column"] == "learning_rate"].set_index("row")["value"]
     table.insert(table.columns.get_loc("updates"), "learning rate", [f"{rates[row]:g}" for row in table["encoder"]])
-    return table
+    scored = four[four["column"] == "per_sample_f1"].set_index("row")
+    table["n"] = [f"{scored.loc[row, 'n_images']} test ({scored.loc[row, 'evidence']})" for row in table["encoder"]]
+    return table.loc[:, (table != _DASH).any()]
 
 
 def margins_7(seven: pd.DataFrame) -> pd.DataFrame:
@@ -275,11 +282,12 @@ def margins_7(seven: pd.DataFrame) -> pd.DataFrame:
             continue
         line, updates = mine.loc["heldout_f1_margin"], int(mine.loc["heldout_f1", "updates"])
         value, low, high = (report.at_digits(line[end], 3, sign=True) for end in ("value", "low", "high"))
-        fitted = mine.loc["in_dist_val_f1", "value"] >= FITTED_F1
+        inside, train_f1 = mine.loc["in_dist_val_f1"], mine.loc["train_f1", "value"]
         made.append({
             "encoder and decoder": row, "margin in held-out F1": f"{value} [{low},{_NBSP}{high}]",
-            "training F1": report.at_digits(mine.loc["train_f1", "value"], 3),
-            "updates": f"{updates:,}" if updates else _DASH, "test images": str(line["n_images"]),
-            "reading": _DASH if not updates else "fitted" if fitted else NOT_FITTED,
+            "training F1": report.at_digits(train_f1, 3),
+            "updates": f"{updates:,}" if updates else _DASH,
+            "n": f"{inside['n_images']} validation, {line['n_images']} held out ({line['evidence']})",
+            "reading": reading(inside["value"], inside["n_images"], train_f1) if updates else _DASH,
         })  # fmt: skip
     return pd.DataFrame(made)
