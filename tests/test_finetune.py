@@ -292,7 +292,7 @@ def test_parts_that_cannot_be_are_refused(dataset):
     twice = {**parts, "test": parts["train"][:3]}
     with pytest.raises(ValueError, match=r"may be in one part, once; '.*png' is there twice"):
         run(dataset, toy.whole(), parts=twice)
-    with pytest.raises(ValueError, match="row positions must lie in"):
+    with pytest.raises(IndexError, match="part 'test': row positions must lie in"):
         run(dataset, toy.whole(), parts={**parts, "test": np.array([len(dataset)])})
     with pytest.raises(ValueError, match="unknown encoder 'none'"):
         run(dataset, toy.whole(), encoder="none")

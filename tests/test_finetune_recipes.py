@@ -84,7 +84,13 @@ def test_caps_shrink_a_recipe_and_its_name_says_so():
 @pytest.mark.parametrize(
     "change, message",
     [({"kind": "tiles"}, "kind must be one of whole, pipeline"), ({"batch": 0}, "batch must be a whole number"),
-     ({"lr_head": float("nan")}, "lr_head must be a number"), ({"crop": "random", "load": 20}, "holds no crop")],
+     ({"lr_head": float("nan")}, "lr_head must be a number"), ({"crop": "random", "load": 20}, "holds no crop"),
+     ({"weight_decay": True}, "weight_decay must be a number"), ({"compat": "mine"}, "compat must be one of corrected"),
+     ({"scale": (0.6, 1.5)}, "scale must be a pair .* <= 1, got"), ({"scale": (0.0, 1.0)}, "scale must be a pair"),
+     ({"scale": (0.9, 0.6)}, "scale must be a pair"), ({"scale": 0.6}, "scale must be a pair"),
+     ({"ratio": (2.0, float("inf"))}, "ratio must be a pair"), ({"ratio": (True, 2.0)}, "ratio must be a pair"),
+     ({"padding": "mirror"}, "padding must be one of reflect, zero"),
+     ({"fallback": True}, "Recipe: fallback must be"), ({"fallback": float("nan")}, "Recipe: fallback must be")],
 )  # fmt: skip
 def test_impossible_recipes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
@@ -168,7 +174,7 @@ def test_resized_crops_have_torchvision_s_distribution():
 
 
 def test_a_crop_that_never_fits_is_the_whole_picture():
-    impossible = whole(scale=(1.5, 2.0))
+    impossible = whole(scale=(1.0, 1.0), ratio=(4.0, 4.0))
     assert (augment.draw(impossible, 5, 32, np.random.default_rng(0)).boxes == [0, 0, 32, 32]).all()
 
 

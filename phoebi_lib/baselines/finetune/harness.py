@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +24,8 @@ from phoebi_lib.baselines.finetune.recipes import Recipe
 from phoebi_lib.baselines.finetune.train import Pictures, as_thresholds, scores, train
 from phoebi_lib.compat import choice
 from phoebi_lib.content import content_hashes
+from phoebi_lib.folders import row_positions
+from phoebi_lib.manifest import checked_seed
 from phoebi_lib.pool import canonical_json
 from phoebi_lib.row_files import read_rows, slug, write_rows
 from phoebi_lib.workspace import text_sha256
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
 PARTS = ("train", "val", "test")
 # the library's own sources that decide a training, besides those that the key of its inputs covers
 _SOURCES = (
-    *(f"baselines/finetune/{name}.py" for name in ("augment", "network", "train")),
-    *("decoders/thresholds.py", "metrics.py", "weights.py"),
+    *(f"baselines/finetune/{name}.py" for name in ("augment", "checkpoint", "identity", "network", "train")),
+    *("decoders/thresholds.py", "encoder_records.py", "encoders.py", "metrics.py", "weights.py"),
 )
 _LIBRARIES = ("numpy", "timm", "torch")
 
@@ -52,15 +57,15 @@ def finetune(
 ) -> pd.DataFrame:
     """Train on the train part, choose on validation, and return the rows of validation and test.
 
-    Rows are kept under ``store`` and found again by a key over the images by content, the parts, the initial weights,
-    the recipe, the seed, the library's code and the versions below it. Prepared pictures and the training itself are
-    kept under ``finetune`` in the folder of pools: a training that was killed goes on, a finished one is not repeated
-    where only its rows are gone, and a second process waits for the first.
+    Rows are kept under ``store`` and found again by a key over the images by content, the parts, the network
+    (:attr:`Backbone.identity`), the recipe, the seed, the library's code and the versions below it. Prepared pictures
+    and the training itself are kept under ``finetune`` in the folder of pools: a training that was killed goes on, a
+    finished one is not repeated where only its rows are gone, and a second process waits for the first.
 
     Args:
         dataset: labelled images; K species.
-        parts: row positions ``{"train", "val", "test"}``, as :mod:`phoebi_lib.splits` gives them.
-        encoder: name in the registry, or a network of your own.
+        parts: row positions or boolean masks ``{"train", "val", "test"}``, as :mod:`phoebi_lib.splits` gives them.
+        encoder: name in the registry, or a network of your own. One whose identity is None is trained anew each time.
         recipe: from :func:`recipe`, perhaps :func:`capped`.
         seed: of the head, the order of images, crops, flips and dropout.
         store: folder of rows, ``results/rows`` by default.
@@ -75,27 +80,31 @@ def finetune(
 
     Raises:
         ValueError: parts that are missing, empty or share an image; unlabelled or unreadable images (named); an unknown
-            encoder or weights that do not fit.
+            encoder, weights that do not fit, a wrong ``dim``; a device that is not here; damaged files of a training.
+        TypeError: an argument of another kind, a seed or row positions that are not whole numbers; the part is named.
+        IndexError: row positions outside the data set; the part is named.
         WeightsNotFoundError: no weights on this machine.
         FloatingPointError: the loss is no longer finite; says what to lower.
         OSError: no room for the prepared pictures.
     """
-    parts = _checked(dataset, parts)
+    _check_kinds(parts, encoder, recipe)
+    parts, seed, chosen = _checked(dataset, parts), checked_seed(seed), _device(device)
     backbone = registered(encoder) if isinstance(encoder, str) else encoder
-    chosen = torch.device(device or workspace.device())
     labels, hashes = dataset.Y, content_hashes(dataset)
     images = images_key(dataset, hashes)
     for_training, for_evaluation = plans(recipe)
-    training_key = _training_key(dataset, parts, hashes, backbone, recipe, int(seed), chosen)
+    training_key = _training_key(dataset, parts, hashes, backbone, recipe, seed, chosen)
     facts = {
         "dataset": dataset.name, "encoder": backbone.name, "evidence": _evidence(dataset, backbone),
-        "profile": profile, "partition": partition, "seed": int(seed), "compat": recipe.compat,
+        "profile": profile, "partition": partition, "seed": seed, "compat": recipe.compat,
         "grouping": choice("lco_grouping", recipe.compat), "pool_key": inputs_key(images, for_evaluation),
         "simulation": str(dataset.facts.get("parameters_sha256") or ""),
     }  # fmt: skip
     rows_of = {part: parts[part].tolist() for part in ("val", "test")}
     described = dataset.manifest[["path", "combination", "frame"]].to_json(orient="values")
-    key = text_sha256(canonical_json({"training": training_key, "facts": facts, "rows": rows_of, "images": described}))
+    # without a key nothing is found again
+    named = training_key or secrets.token_hex()
+    key = text_sha256(canonical_json({"training": named, "facts": facts, "rows": rows_of, "images": described}))
     path = (workspace.results_dir() / "rows" if store is None else Path(store)) / _file_name(facts, recipe)
     found = read_rows(path, key)
     if found is not None:
@@ -109,15 +118,14 @@ def finetune(
     def pictures(rows: np.ndarray, plan: Plan = for_evaluation) -> Pictures:
         return Pictures(arrays[plan], rows, labels[rows])
 
-    folder = own / "trainings" / training_key[:16]
-    with checkpoint.claim(folder):
-        outcome = checkpoint.finished(folder)
+    with _folder(own / "trainings", training_key) as folder, checkpoint.claim(folder):
+        outcome = checkpoint.finished(folder, labels.shape[1])
         if outcome is None:
             outcome = train(
                 backbone, recipe, pictures(parts["train"], for_training), pictures(sample), pictures(parts["val"]),
-                seed=int(seed), device=chosen, folder=folder, progress=progress,
+                seed=seed, device=chosen, folder=folder, progress=progress,
             )  # fmt: skip
-        model = Classifier(backbone, labels.shape[1], recipe.side, int(seed))
+        model = Classifier(backbone, labels.shape[1], recipe.side, seed)
         model.load_state_dict(checkpoint.load_best(folder))
     model = model.to(chosen, memory_format=torch.channels_last)
     pieces = []
@@ -168,16 +176,30 @@ def _training_key(
     recipe: Recipe,
     seed: int,
     device: torch.device,
-) -> str:
-    """Return the key of a training; test images are no part of it."""
+) -> str | None:
+    """Return the key of a training, None where its network cannot be told; test images are no part of it."""
+    identity = backbone.identity
+    if identity is None:
+        return None
     return text_sha256(canonical_json({
         "images": {part: [hashes[row] for row in parts[part]] for part in ("train", "val")},
         "labels": {part: dataset.Y[parts[part]].tolist() for part in ("train", "val")},
         "inputs": [inputs_key("", plan) for plan in plans(recipe)], "change": dataset.facts.get("transform", ""),
-        "backbone": [backbone.name, backbone.weights_sha256], "recipe": asdict(recipe), "seed": seed,
+        "backbone": identity, "recipe": asdict(recipe), "seed": seed,
         "device": device.type, "code": code_sha256(_SOURCES),
         "libraries": {name: version(name).split("+")[0] for name in _LIBRARIES},
     }))  # fmt: skip
+
+
+@contextmanager
+def _folder(trainings: Path, key: str | None) -> Iterator[Path]:
+    """Yield the folder of a training; one without a key is deleted afterwards."""
+    if key is not None:
+        yield trainings / key[:16]
+        return
+    trainings.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="anew-", dir=trainings) as folder:
+        yield Path(folder) / "training"
 
 
 def _evenly(rows: np.ndarray, n: int | None) -> np.ndarray:
@@ -215,13 +237,44 @@ def _rows(
     return pd.DataFrame({**table, **facts, **more})
 
 
+def _check_kinds(parts: Any, encoder: Any, recipe: Any) -> None:
+    if not isinstance(parts, Mapping):
+        raise TypeError(f"parts must map {', '.join(PARTS)} to row positions, as phoebi_lib.splits does; got {parts!r}")
+    if not isinstance(encoder, (str, Backbone)):
+        known = "a name of phoebi_lib.encoders.list_encoders() or a Backbone"
+        raise TypeError(f"encoder must be {known}, got {encoder!r}")
+    if not isinstance(recipe, Recipe):
+        known = 'a Recipe, such as recipe("whole", "random", "corrected")'
+        raise TypeError(f"recipe must be {known}, got {recipe!r}")
+
+
+def _device(named: str | None) -> torch.device:
+    """Return a device that works here."""
+    name = named or workspace.device()
+    try:
+        device = torch.device(name)
+        # a number there and back: a device may be known to torch and yet be none of this machine
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        where = f"device={name!r}" if named else f"PHOEBI_DEVICE={name!r}"
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{where}: no such torch device here ({reason}); set PHOEBI_DEVICE, or device=, to cpu or to one that "
+            "torch finds, such as cuda"
+        ) from error
+    return device
+
+
 def _checked(dataset: Dataset, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    if absent := [part for part in PARTS if part not in parts or not len(parts[part])]:
+    arrays = {}
+    for part in PARTS:
+        try:
+            arrays[part] = row_positions(parts.get(part, ()), len(dataset))
+        except (TypeError, ValueError, IndexError) as error:
+            raise type(error)(f"part {part!r}: {error}") from error
+    if absent := [part for part in PARTS if not len(arrays[part])]:
         raise ValueError(f"finetune needs row positions for {', '.join(PARTS)}; nothing for {', '.join(absent)}")
-    arrays = {part: np.asarray(parts[part], dtype=np.int64) for part in PARTS}
     every = np.concatenate(list(arrays.values()))
-    if every.min() < 0 or every.max() >= len(dataset):
-        raise ValueError(f"row positions must lie in 0..{len(dataset) - 1}, found {every.min()}..{every.max()}")
     if len(np.unique(every)) < len(every):
         twice = dataset.manifest["path"].iloc[np.flatnonzero(np.bincount(every) > 1)[0]]
         raise ValueError(f"an image may be in one part, once; {twice!r} is there twice")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
-from phoebi_lib.compat import choice
+from phoebi_lib.compat import WAYS, choice
+from phoebi_lib.decoders.thresholds import check_fallback
+from phoebi_lib.frontend import PADDING
 from phoebi_lib.limits import Limits
 
 KINDS = {"whole": "FineTune whole image", "pipeline": "FineTune pipeline"}
@@ -61,7 +64,8 @@ class Recipe:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", tuple(KINDS)), ("crop", CROPS), ("precision", PRECISIONS)):
+        known_names = {"kind": tuple(KINDS), "compat": WAYS, "crop": CROPS, "padding": PADDING, "precision": PRECISIONS}
+        for name, known in known_names.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"Recipe: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         for name in ("epochs", "updates", "evaluations", "batch", "copy", "load", "side", "grid", "train_images"):
@@ -72,8 +76,15 @@ class Recipe:
                 raise ValueError(f"Recipe: {name} must be a whole number of at least 1, got {value!r}")
         for name in ("lr_backbone", "lr_head", "weight_decay"):
             value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
+            if not (_finite(value) and value >= 0):
                 raise ValueError(f"Recipe: {name} must be a number of at least 0, got {value!r}")
+        for name, highest in (("scale", 1.0), ("ratio", math.inf)):
+            value = getattr(self, name)
+            pair = isinstance(value, tuple) and len(value) == 2 and all(map(_finite, value))
+            if not (pair and 0 < value[0] <= value[1] <= highest):
+                bounds = "0 < low <= high" + (" <= 1" if name == "scale" else "")
+                raise ValueError(f"Recipe: {name} must be a pair (low, high) with {bounds}, got {value!r}")
+        check_fallback("Recipe", self.fallback)
         if self.crop == "random" and self.load < self.side:
             raise ValueError(f"Recipe: a picture of load={self.load} px holds no crop of side={self.side} px")
 
@@ -82,6 +93,10 @@ class Recipe:
         """The name in rows and tables; a capped recipe says its updates."""
         name = KINDS[self.kind]
         return name if self.updates is None else f"{name} ({self.updates:,} updates)"
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def recipe(kind: str, block: str, compat: str) -> Recipe:

@@ -28,6 +28,8 @@ from phoebi_lib.progress import track
 _SECONDS_BETWEEN_SAVES = 60.0
 # pictures per pass of an evaluation
 _CHUNK = {"cpu": 16, "cuda": 256}
+# what AdamW keeps for each parameter that has moved
+_ADAMW = ("step", "exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,12 @@ def train(
 
     Raises:
         FloatingPointError: the loss or a score is no longer finite; says which learning rates to lower.
+        ValueError: what an earlier run left in ``folder`` is damaged, or the backbone's ``dim`` is not its own.
     """
     run = _Run(backbone, recipe, training.labels.shape[1], seed, device)
-    run.resume(folder)
     n = len(training.rows)
     points, per_epoch = check_points(recipe, n), -(-n // recipe.batch)
+    run.resume(folder, points)
     with _threads(run.facts["threads"]):
         steps = range(len(run.facts["losses"]), points[-1])
         what = f"train {backbone.name}, {recipe.method}" + (f" from update {steps.start}" if steps.start else "")
@@ -154,7 +157,7 @@ def train(
         train_f1 = per_sample_f1(sample.labels, scores(run.model, sample, device) > thresholds)
     more = {"train_f1": train_f1, "train_f1_images": len(sample.rows), "updates": points[-1]}
     checkpoint.finish(folder, run.best, {**run.facts, **more})
-    return checkpoint.finished(folder)
+    return checkpoint.finished(folder, training.labels.shape[1])
 
 
 def as_thresholds(stored: list[float | None]) -> np.ndarray:
@@ -209,24 +212,51 @@ class _Run:
     def save(self, folder: Path) -> None:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        moved = []
         for i, parameter in enumerate(self._parameters()):
-            for name, tensor in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{i}.{name}"] = tensor
-        checkpoint.save_state(folder, tensors, {**self.facts, "scaler": self.scaler.state_dict()})
+            if parameter in self.optimiser.state:
+                moved.append(i)
+                tensors |= {f"optimiser.{i}.{name}": self.optimiser.state[parameter][name] for name in _ADAMW}
+        more = {"scaler": self.scaler.state_dict(), "moved": moved}
+        checkpoint.save_state(folder, tensors, {**self.facts, **more})
 
-    def resume(self, folder: Path) -> None:
+    def resume(self, folder: Path, points: list[int]) -> None:
+        """Take up the state in ``folder``, if there is one: all of it or none. ValueError, naming it, if damaged."""
         state = checkpoint.load_state(folder)
         if state is None:
             return
-        tensors, self.facts = state
-        self.scaler.load_state_dict(self.facts.pop("scaler"))
+        path, (tensors, facts) = folder / checkpoint.STATE, state
+        checkpoint.check_facts(path, facts, points, self.model.head.out_features, ("scaler", "moved"))
+        scaler, moved = facts.pop("scaler"), facts.pop("moved")
+        parameters = self._parameters()
+        whole = isinstance(scaler, dict) and scaler.keys() == self.scaler.state_dict().keys()
+        if not whole or not all(isinstance(value, (int, float)) for value in scaler.values()):
+            raise checkpoint.damaged(path, "not the state of this training's loss scaler")
+        if not 0 < len(facts["losses"]) < points[-1]:
+            raise checkpoint.damaged(path, f"{len(facts['losses'])} updates of {points[-1]}")
+        # the scaler skips updates that overflow: perhaps all until now
+        known = isinstance(moved, list) and all(type(i) is int and 0 <= i < len(parameters) for i in moved)
+        if not known or not (moved or self.scaler.is_enabled()):
+            raise checkpoint.damaged(path, "not the parameters of this network")
+        kinds = ("model", "best") if facts["history"] else ("model",)
+        expected = {f"{kind}.{name}": like for kind in kinds for name, like in self.model.state_dict().items()}
+        for i in moved:
+            own = {name: parameters[i] for name in _ADAMW} | {"step": torch.tensor(0.0)}
+            expected |= {f"optimiser.{i}.{name}": like for name, like in own.items()}
+        odd = sorted(expected.keys() ^ tensors.keys())
+        both = expected.keys() & tensors.keys()
+        odd += sorted(name for name in both if tensors[name].shape != expected[name].shape)
+        odd += sorted(name for name in both if tensors[name].dtype != expected[name].dtype)
+        if odd:
+            raise checkpoint.damaged(path, f"missing, unknown or misshapen: {', '.join(odd[:5])}")
+        self.facts = facts
+        self.scaler.load_state_dict(scaler)
         parts: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition(".")
             parts[kind][rest] = tensor
         self.model.load_state_dict(parts["model"])
         self.best = parts["best"]
-        parameters = self._parameters()
         for name, tensor in parts["optimiser"].items():
             number, _, what = name.partition(".")
             parameter = parameters[int(number)]
