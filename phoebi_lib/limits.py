@@ -90,7 +90,7 @@ def _finetune(profile: str) -> dict[str, FineTuneLimits]:
 _LAPTOP = Limits(battery=1, ablation=(2, 1, 1), views=1, mosaics=2, patches=64)
 LIMITS: Mapping[str, Limits] = {
     # a test has to end: the two most expensive parts are left to the larger profiles
-    "smoke": replace(_LAPTOP, tile_sizes=(168, 224, 336), second_world=False, **_finetune("smoke")),
+    "smoke": replace(_LAPTOP, tile_sizes=(168, 224), second_world=False, **_finetune("smoke")),
     "default": replace(_LAPTOP, **_finetune("default")),
     "rehearsal": Limits(battery=1, ablation=(1, 1, 1), views=1, mosaics=1, patches=16, **_finetune("rehearsal")),
     "paper": Limits(),
