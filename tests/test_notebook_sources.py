@@ -68,6 +68,17 @@ def test_names_of_the_library_exist(name, source):
             assert hasattr(modules[node.value.id], node.attr), f"{node.value.id} has no {node.attr}"
 
 
+@pytest.mark.parametrize(("name", "source"), SOURCES)
+def test_no_page_shows_where_its_tables_lie(name, source):
+    """What writes a table returns its path; last in a cell, a page would show a folder of somebody's machine."""
+    for cell in code_cells(source):
+        if "remove-output" in cell.metadata.get("tags", []):
+            continue
+        *_, last = ast.parse(re.sub(r"^%.*$", "", cell.source, flags=re.MULTILINE)).body or [None]
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+            assert not re.search(r"write_table$|book_table$", ast.unparse(last.value.func)), ast.unparse(last)
+
+
 def test_no_name_is_undefined_or_imported_for_nothing(tmp_path):
     for name, source in SOURCES:
         (tmp_path / f"{name}.py").write_text("\n".join(cell.source for cell in code_cells(source)) + "\n")
