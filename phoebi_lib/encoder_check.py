@@ -107,11 +107,17 @@ def _compare(record: EncoderRecord, weights: Path | None) -> tuple[str, list[str
         wrong.append(f"{record.name}: the record says D = {record.dim}, the network gives {width} features")
     try:
         check_record(record, network, weights, record.size)
+    except (AttributeError, TypeError):  # a config.json of another form: named below
+        pass
     except ValueError as error:
         wrong.append(str(error))
     if record.source not in _MODULES:
         compared.append("pooling")
-    said = _published(record, weights)
+    try:
+        said = _published(record, weights)
+    except (ValueError, AttributeError, TypeError) as error:  # not JSON, or JSON of another form
+        said = {}
+        wrong.append(f"{record.name}: what lies beside {weights} cannot be read ({error}); fetch the repository again")
     for key, values in said.items():
         if values != getattr(record, key):
             wrong.append(f"{record.name}: the record says {key} {getattr(record, key)}, its repository {values}")

@@ -245,6 +245,11 @@ def test_smallest_of_the_best_rates_is_kept_in_any_order(train, val, monkeypatch
     assert np.array_equal(found.weight_, alone.weight_) and np.array_equal(found.losses_, alone.losses_)
 
 
+def test_a_rate_that_diverges_is_named(train, val):
+    with pytest.raises(FloatingPointError, match=r"LinearProbe: learning rate 1e\+30 of learning_rates"):
+        clone(PROBE).set_params(learning_rates=(0.1, 1e30), updates=9).fit(*train, validation=val)
+
+
 def test_updates_in_place_of_epochs(train, val):
     found = clone(MIL).set_params(updates=5).fit(*train, validation=val)
     assert found.updates_ == 5 and len(found.losses_) == len(found.validation_f1_) == 2

@@ -152,6 +152,10 @@ def test_a_repository_that_contradicts_the_record_is_an_error(tmp_path, monkeypa
     report = one("uni")
     assert any("mean" in line for line in report.wrong) and report.network.startswith("disagrees")
     assert "f" * 64 in report.weights
+    for damaged in ("{", "[1]"):
+        (tmp_path / "config.json").write_text(damaged)
+        report = one("uni")
+        assert any("cannot be read" in line for line in report.wrong) and report.network.startswith("disagrees")
 
 
 # ---------------------------------------------------------------- weights

@@ -123,9 +123,11 @@ class LinearProbe(ChosenOnValidation):
             loss.backward()
             return loss.detach()
 
-        losses, updates = minimise(
-            rows, gradient, optimiser, batch=self.batch_size, epochs=self.epochs, updates=self.updates, seed=shuffle
-        )
+        training = {"batch": self.batch_size, "epochs": self.epochs, "updates": self.updates, "seed": shuffle}
+        try:
+            losses, updates = minimise(rows, gradient, optimiser, **training)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{self._owner}: learning rate {rate:g} of learning_rates: {error}") from error
         return weight.detach().cpu().double().numpy(), bias.detach().cpu().double().numpy(), losses, updates
 
     def _score_tiles(self, block: np.ndarray) -> np.ndarray:
