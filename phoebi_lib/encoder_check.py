@@ -107,8 +107,8 @@ def _compare(record: EncoderRecord, weights: Path | None) -> tuple[str, list[str
         wrong.append(f"{record.name}: the record says D = {record.dim}, the network gives {width} features")
     try:
         check_record(record, network, weights, record.size)
-    except (AttributeError, TypeError):  # a config.json of another form: named below
-        pass
+    except (AttributeError, TypeError) as error:  # JSON of another form
+        wrong.append(f"{record.name}: config.json beside {weights} cannot be read ({error}); fetch it again")
     except ValueError as error:
         wrong.append(str(error))
     if record.source not in _MODULES:

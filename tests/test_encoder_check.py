@@ -242,3 +242,11 @@ def test_the_other_networks_take_a_tile(record, tiles):
     features = encoder(tiles)
     assert features.shape == (2, record.dim) and torch.isfinite(features).all()
     assert not torch.allclose(features[0], features[1], rtol=1e-2)
+
+
+def test_a_description_of_another_form_is_named_for_every_source(tmp_path, monkeypatch):
+    found = Weights(tmp_path / "model.safetensors", "f" * 64, False)
+    monkeypatch.setattr(encoder_check, "find_weights", lambda record: found)
+    (tmp_path / "config.json").write_text("[1]")
+    report = one("resnet50.a1_in1k")
+    assert any("config.json" in line and "cannot be read" in line for line in report.wrong)

@@ -39,7 +39,7 @@ EMBEDDED_PAIR = ("efficientnet_lite0", "efficientnet_lite2")
 PROBE = ("AllPresent", "LinearProbe")
 DECODERS = ("AllPresent", "SimplexUnmix", "ProtoMatch", "ChannelGroup")
 #: A method whose published epochs are fewer updates than this is run once more with as many.
-LONG, LONGER = 2000, " (2,000 updates)"
+LONG, LONGER = protocols.LONG["updates"], " (2,000 updates)"
 #: Above so many million parameters a CPU takes minutes a frame: such an encoder runs there only where it is asked for.
 LARGE = 400
 _MODULES = {"transformers": "transformers", "open_clip": "open_clip"}
