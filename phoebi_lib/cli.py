@@ -117,13 +117,15 @@ def embed(dataset: str, encoder: str, weights: Path | None, grid: int, compat: s
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Notebooks at once.")
 @click.option("--timeout", default=3600, show_default=True, help="Seconds a cell may take.")
 @click.option("--force", is_flag=True, help="Run even what is fresh.")
+@click.option("--changed", is_flag=True, help="Run only the copies that are stale, each with its own parameters.")
 @click.option("--list", "listing", is_flag=True, help="Show the notebooks, their parameters and defaults; run nothing.")
-def run(names, profile, assignments, out, jobs, timeout, force, listing) -> None:
+def run(names, profile, assignments, out, jobs, timeout, force, changed, listing) -> None:
     """Execute the notebooks NAMES (all without NAMES) from their sources through papermill.
 
     Parameters are strict: an unknown name or a value of the wrong type is refused before any kernel starts. Copies
     whose inputs have not changed are not run again, so a stopped sweep goes on where it was. Images and features that
-    a profile needs are made on first use, which takes minutes.
+    a profile needs are made on first use, which takes minutes. With --changed nothing new is made: copies of the
+    folder whose source, library, pins, data, parameters or tables are others than theirs are made again.
 
     Partitions: random, lco-SEED (lco-1337, -1338 and -1339 are the paper's), dev-0 to dev-4, loso-SPECIES.
     """
@@ -135,7 +137,15 @@ def run(names, profile, assignments, out, jobs, timeout, force, listing) -> None
             for key, value in parameters.defaults(source).items():
                 click.echo(f"    {key} = {value!r} ({type(value).__name__})")
         return
-    planned = runner.plan(list(names), profile, list(assignments), out, timeout)
+    if changed:
+        if assignments or force:
+            raise click.UsageError("--changed takes parameters from the copies; leave out -p and --force")
+        planned = runner.changed(list(names), profile, out, timeout)
+        if not planned:
+            click.echo("nothing is stale")
+            return
+    else:
+        planned = runner.plan(list(names), profile, list(assignments), out, timeout)
     try:
         runner.run(planned, jobs, force)
     finally:

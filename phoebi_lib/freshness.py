@@ -66,13 +66,19 @@ def stale(executed: Path, now: dict[str, str]) -> list[str]:
     """
     if not executed.is_file():
         return ["missing"]
-    try:
-        record = nbformat.read(executed, as_version=4).metadata.get("phoebi", {})
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, ValueError, TypeError, AttributeError, KeyError):
+    then = record(executed)
+    if not then:
         return ["damaged"]
-    then = record.get("inputs", {})
-    reasons = [name for name, value in now.items() if then.get(name) != value]
-    return reasons if table_hashes(executed) == record.get("tables", {}) else [*reasons, "tables"]
+    reasons = [name for name, value in now.items() if then.get("inputs", {}).get(name) != value]
+    return reasons if table_hashes(executed) == then.get("tables", {}) else [*reasons, "tables"]
+
+
+def record(executed: Path) -> dict[str, Any]:
+    """Return what a copy says of how it was made; an empty mapping where it says nothing or cannot be read."""
+    try:
+        return dict(nbformat.read(executed, as_version=4).metadata.get("phoebi", {}))
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, ValueError, TypeError, AttributeError, KeyError):
+        return {}
 
 
 def tables_of(executed: Path) -> Path:

@@ -6,6 +6,8 @@ import html
 import json
 import os
 import platform
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -192,23 +194,48 @@ def data_date(dataset: str) -> str:
     return datetime.fromtimestamp(max(times), UTC).date().isoformat() if times else "not on this machine"
 
 
-def command(run: Any, notebook: str = "") -> str:
-    """Return the command line that repeats ``run``: its profile and each of its other parameters."""
-    names = ("dataset", "encoder", "partition", "seed", "compat", "grid")
-    values = [f"-p {name}={getattr(run, name)}" for name in names if getattr(run, name, None) is not None]
-    return " ".join(["phoebi run", *([notebook] if notebook else []), f"--profile {run.profile}", *values])
+def command(notebook: str, parameters: Mapping[str, Any]) -> str:
+    """Return the command line that repeats a run: the notebook's name, its profile and each of its other parameters."""
+    others = {name: value for name, value in parameters.items() if name != "profile"}
+    given = " ".join("-p " + shlex.quote(f"{name}={_yaml(value)}") for name, value in others.items())
+    return f"phoebi run {notebook} --profile {parameters.get('profile', 'smoke')} {given}".rstrip()
 
 
-def provenance(run: Any, notebook: str = "") -> dict[str, str]:
-    """Return the record of a run: command, evidence, data and their date, simulation, library hash, versions."""
-    from phoebi_lib.freshness import library_digest
+def papermill_command(notebook: str, parameters: Mapping[str, Any]) -> str:
+    """Return the same for stock papermill, on a copy that ``phoebi export notebooks_ipynb`` wrote."""
+    given = " ".join(f"-p {name} {shlex.quote(_yaml(value))}" for name, value in parameters.items())
+    return f"papermill notebooks_ipynb/{notebook}.ipynb {notebook}.ipynb {given}".rstrip()
 
-    return {
-        "command": command(run, notebook),
-        "evidence": evidence_of(run.dataset, run.profile, run.encoder),
-        "data set": run.dataset,
-        "date of the data": data_date(run.dataset),
-        "simulation parameters": simulation_hash(run.dataset) or "none",
-        "library hash": library_digest(),
-        **versions(),
-    }
+
+def _yaml(value: Any) -> str:
+    """Return a plain value as both command lines read it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def provenance(
+    notebook: str, parameters: Mapping[str, Any], evidence: str, inputs: Mapping[str, str], dataset: str | None = None
+) -> dict[str, str]:
+    """Return the record of a run, as its page shows it: commands, evidence, data and their date, hashes, versions.
+
+    Args:
+        notebook: name of the source.
+        parameters: as it was run with.
+        evidence: what kind of evidence its numbers are.
+        inputs: hashes of what it was made from, as :func:`phoebi_lib.freshness.inputs` gives them.
+        dataset: the data set that it reads, if any.
+    """
+    record = {"command": command(notebook, parameters), "stock papermill": papermill_command(notebook, parameters)}
+    record["evidence"] = evidence
+    if dataset:
+        record |= {"data set": dataset, "date of the data": data_date(dataset)}
+        if simulation := simulation_hash(dataset):
+            record["simulation parameters"] = simulation[:12]
+    hashes = {name: value[:12] for name, value in inputs.items() if value}
+    return record | {f"hash of {name}": value for name, value in hashes.items()} | versions()
+
+
+def foot(record: Mapping[str, str]) -> str:
+    """Return a record as the closed box at the foot of a page, in MyST Markdown."""
+    lines = [":::{dropdown} How this page was made", ":class-container: phoebi-foot", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | `{value.replace('|', chr(92) + '|')}` |" for name, value in record.items()]
+    return "\n".join([*lines, ":::"])

@@ -18,13 +18,13 @@ import pandas as pd
 
 from phoebi_lib import workspace
 from phoebi_lib.paper import cells, quoted
-from phoebi_lib.provenance import EVIDENCE, Banner, banner, provenance
+from phoebi_lib.provenance import EVIDENCE, Banner, banner
 from phoebi_lib.rounding import agreement, at_digits, double_rounded, equal_at_printed_digits, round_half_up
 
 __all__ = [
     "ALLOWED_MISSING", "COLUMNS", "EVIDENCE", "KEYS", "MARGIN", "NOT_COMPARABLE", "Banner", "add_paper", "add_quoted",
     "agreement", "at_digits", "banner", "book_table", "compare", "double_rounded", "equal_at_printed_digits",
-    "printed_constant", "provenance", "round_half_up", "table", "validate", "write_table",
+    "printed_constant", "round_half_up", "table", "validate", "write_table",
 ]  # fmt: skip
 
 _TEXTS = ("table", "row", "column", "evidence", "profile", "dataset", "encoder", "partition")

@@ -20,8 +20,7 @@ import filelock
 import nbformat
 import papermill
 
-from phoebi_lib import freshness, kernels, parameters, session, workspace
-from phoebi_lib.provenance import evidence_of
+from phoebi_lib import freshness, kernels, parameters, provenance, session, workspace
 
 _SESSION = set(inspect.signature(session.start).parameters)
 
@@ -47,9 +46,12 @@ class Job:
     @property
     def evidence(self) -> str:
         """Return what kind of evidence the numbers of this run are; without images they follow from labels alone."""
+        if self._value("data") is not None:
+            # a sibling's page: on a folder of the reader's, or on its synthetic fixture
+            return "user" if self._value("data") else "simulated"
         if not self.dataset:
             return "exact"
-        return evidence_of(self.dataset, self._value("profile") or "", self._value("encoder") or "")
+        return provenance.evidence_of(self.dataset, self._value("profile") or "", self._value("encoder") or "")
 
     def _value(self, name: str) -> Any:
         return self.parameters.get(name, parameters.defaults(self.source).get(name))
@@ -89,6 +91,39 @@ def plan(names: list[str], profile: str, assignments: list[str], out: Path | Non
             suffix = "".join(f"--{key}-{_slug(value)}" for key, value in given.items())
             folder = out or workspace.results_dir() / "runs" / profile
             jobs.append(Job(source, folder / f"{name}{suffix}.ipynb", values, timeout))
+    return jobs
+
+
+def changed(names: list[str], profile: str, out: Path | None, timeout: int = 3600) -> list[Job]:
+    """Return the jobs that make the stale copies in a folder anew, each with the parameters that it was made with.
+
+    Args:
+        names: sources whose copies count; all for an empty list.
+        profile, out: the folder, as for :func:`plan`.
+        timeout: seconds a cell may take.
+
+    Raises:
+        ParameterError: no such source, or a copy whose parameters its source no longer takes; the copy is named.
+        FileNotFoundError: there are no copies.
+    """
+    folder = out or workspace.results_dir() / "runs" / profile
+    wanted, jobs = {find(name).name for name in names}, []
+    copies = [path for path in sorted(folder.glob("*.ipynb")) if not path.name.endswith(".failed.ipynb")]
+    if not copies:
+        raise FileNotFoundError(f"{folder}: no executed notebooks; run without --changed to make them")
+    known = {source.name: source for source in sources().values()}
+    for copy in copies:
+        record = freshness.record(copy)
+        source = known.get(record.get("source", ""))
+        if source is None or (wanted and source.name not in wanted):
+            continue
+        try:
+            values = parameters.check(source, record["parameters"])
+        except parameters.ParameterError as error:
+            raise parameters.ParameterError(f"{copy}: {error}; run the notebook anew, or delete the copy") from error
+        job = Job(source, copy, values, timeout)
+        if freshness.stale(copy, freshness.inputs(source, values, job.dataset)):
+            jobs.append(job)
     return jobs
 
 
@@ -200,6 +235,8 @@ def _clean(path: Path, job: Job, inputs: dict[str, str]) -> None:
     for index, model in enumerate(widgets.get("state", {})):
         text = text.replace(model, f"{index:032x}")
     notebook = nbformat.reads(text, as_version=4)
+    made = provenance.provenance(job.source.stem, job.parameters, job.evidence, inputs, job.dataset)
+    notebook.cells.append(nbformat.v4.new_markdown_cell(provenance.foot(made), id="cell-foot"))
     notebook.metadata["phoebi"] = {
         "source": job.source.name, "parameters": job.parameters, "inputs": inputs, "evidence": job.evidence,
         "tables": freshness.table_hashes(job.executed),

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phoebi_lib import report, workspace
+from phoebi_lib import provenance, report, workspace
 from phoebi_lib.paper import cells, printed, quoted
-from phoebi_lib.provenance import command, data_date, evidence_of, simulation_hash
-from phoebi_lib.report import add_paper, banner, book_table, compare, provenance, table, validate, write_table
+from phoebi_lib.provenance import data_date, evidence_of, simulation_hash
+from phoebi_lib.report import add_paper, banner, book_table, compare, table, validate, write_table
 from phoebi_lib.rounding import agreement, at_digits, double_rounded, equal_at_printed_digits, round_half_up
 
 SENTENCE = "Simulated images: they test the software and teach the method; they say nothing about bacteria."
@@ -88,14 +88,26 @@ def test_html_of_a_banner_is_escaped():
 
 
 def test_provenance_repeats_the_command():
-    record = provenance(RUN, "05_held_out")
-    assert record["command"] == command(RUN, "05_held_out") == (
-        "phoebi run 05_held_out --profile smoke -p dataset=sim:smoke -p encoder=efficientnet_lite0 "
-        "-p partition=lco-1337 -p seed=1337 -p compat=corrected -p grid=4"
+    values = {"profile": "default", "dataset": "sim:smoke", "seed": 1, "caps": False, "data": "my slides"}
+    made = provenance.provenance("05_held_out", values, "simulated", {"source": "ab" * 32, "data": ""}, "sim:smoke")
+    assert made["command"] == (
+        "phoebi run 05_held_out --profile default -p dataset=sim:smoke -p seed=1 -p caps=false -p 'data=my slides'"
     )
-    assert len(record["library hash"]) == len(record["simulation parameters"]) == 64
-    assert record["evidence"] == "simulated" and record["date of the data"] == "not on this machine"
-    assert all(record.values())
+    assert made["stock papermill"] == (
+        "papermill notebooks_ipynb/05_held_out.ipynb 05_held_out.ipynb -p profile default -p dataset sim:smoke "
+        "-p seed 1 -p caps false -p data 'my slides'"
+    )
+    assert made["hash of source"] == "abababababab" and "hash of data" not in made
+    assert len(made["simulation parameters"]) == 12 and made["python"]
+    assert made["evidence"] == "simulated" and made["date of the data"] == "not on this machine"
+    assert all(made.values())
+    assert "date of the data" not in provenance.provenance("01", values, "exact", {})
+
+
+def test_the_foot_of_a_page_shows_the_whole_record():
+    text = provenance.foot({"command": "phoebi run a|b", "python": "3.11"})
+    assert text.startswith(":::{dropdown} How this page was made\n") and text.endswith("\n:::")
+    assert "| command | `phoebi run a\\|b` |" in text and "| python | `3.11` |" in text
 
 
 def test_nothing_here_imports_torch():

@@ -144,6 +144,45 @@ def test_each_copy_has_its_own_tables_and_knows_them(project):
     assert tables[0].read_text() == "seed\n3\n"
 
 
+def test_changed_makes_stale_copies_again_with_their_own_parameters(project):
+    out = project / "out"
+    with pytest.raises(FileNotFoundError, match="no executed notebooks"):
+        runner.changed([], "smoke", out)
+    runner.run(runner.plan(["small"], "smoke", ["seed=3,4"], out))
+    assert runner.changed([], "smoke", out) == []
+    freshness.tables_of(out / "small--seed-3.ipynb").mkdir(parents=True)
+    (freshness.tables_of(out / "small--seed-3.ipynb") / "odd.csv").write_text("x\n")
+    (job,) = runner.changed([], "smoke", out)
+    assert job.executed.name == "small--seed-3.ipynb" and job.parameters["seed"] == 3
+    write(project, "print('anew', seed)")
+    jobs = runner.changed(["small"], "smoke", out)
+    runner.run(jobs)
+    assert [printed(job.executed) for job in jobs] == ["anew 3\n", "anew 4\n"]
+    assert runner.changed([], "smoke", out) == []
+    source = project / "notebooks" / "small.md"
+    source.write_text(source.read_text().replace("seed = 1", "start = 1").replace("seed)", "start)"))
+    with pytest.raises(parameters.ParameterError, match=r"seed-3\.ipynb: .*no parameter 'seed'.*delete the copy"):
+        runner.changed([], "smoke", out)
+    with pytest.raises(parameters.ParameterError, match="no notebook 'big'"):
+        runner.changed(["big"], "smoke", out)
+
+
+def test_a_page_ends_with_how_it_was_made(project):
+    (job,) = runner.plan(["small"], "smoke", ["seed=3"], project / "out")
+    runner.run_one(job)
+    last = nbformat.read(job.executed, as_version=4).cells[-1]
+    assert last.cell_type == "markdown" and "phoebi run small --profile smoke -p seed=3" in last.source
+    assert freshness.record(job.executed)["inputs"]["source"][:12] in last.source
+
+
+def test_evidence_of_a_page_on_other_data(project):
+    write(project, "print(seed)", 'data = ""')
+    (job,) = runner.plan(["small"], "smoke", [], project / "out")
+    assert job.evidence == "simulated"
+    (job,) = runner.plan(["small"], "smoke", ["data=somewhere"], project / "out")
+    assert job.evidence == "user"
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": 3}', '{"nbformat": 4}'])
 def test_a_damaged_copy_is_stale(project, content):
     (job,) = runner.plan(["small"], "smoke", [], project / "out")
