@@ -154,6 +154,13 @@ def _weights(record: EncoderRecord) -> tuple[Path | None, str, list[str]]:
         return None, f"unusable: {error}", [str(error)]
     if found.path is None:
         return None, f"drawn from a fixed seed, SHA-256 of its tensors {found.sha256}", []
+    if found.path.suffix != ".safetensors":  # whose header was read when it was found
+        try:
+            torch.load(found.path, map_location="meta", weights_only=True)
+        except Exception as error:  # readers of foreign files share no type of error
+            reason = str(error).partition("\n")[0]
+            damaged = f"{found.path}: not a readable weight file ({reason}); fetch it again"
+            return None, f"unusable: {damaged}", [damaged]
     stand_in = ", stand-in weights" if found.stand_in else ""
     return found.path, f"{found.path}, SHA-256 {found.sha256}{stand_in}", []
 

@@ -18,6 +18,7 @@ from timm.layers import BatchNormAct2d, Conv2dSame
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from phoebi_lib.devices import checked_device
 from phoebi_lib.encoder_records import EncoderRecord, get_record, list_encoders, register
 from phoebi_lib.stand_in import write_stand_in
 from phoebi_lib.weights import Weights, WeightsNotFoundError, find_weights, load_network
@@ -162,11 +163,11 @@ def load_encoder(
 
     Raises:
         ValueError: unknown encoder (the closest names are given), weights that do not fit, a record that disagrees with
-            the network, or a dtype that the device does not run.
+            the network, a device that is not here, or a dtype that it does not run.
         WeightsNotFoundError: no weights; says what was looked for, where, and how to get it.
         ImportError: the encoder needs an optional package; the message names the extra.
     """
-    record, device = get_record(name), torch.device(device)
+    record, device = get_record(name), checked_device(str(device))
     if dtype not in ("float32", "float16") or (dtype == "float16" and device.type != "cuda"):
         raise ValueError(f"dtype must be float32, or float16 on a GPU; got {dtype!r} on {device.type}")
     if isinstance(img_size, bool) or not isinstance(img_size, int) or img_size < 1:

@@ -323,7 +323,7 @@ def partition(
         ValueError: an unknown name (the known ones are listed) or grouping, or as the split itself.
     """
     check_grouping(grouping)
-    known = r"random|shuffled|lco-(0|[1-9][0-9]*)|dev-([0-9]+)|loso-(.+)"
+    known = r"random|shuffled|lco-(0|[1-9][0-9]*)|dev-(0|[1-9][0-9]*)|loso-(.+)"
     match = re.fullmatch(known, name) if isinstance(name, str) else None
     if match is None or (match[2] and int(match[2]) >= N_FOLDS) or (match[3] and match[3] not in codes):
         names = [*PARTITIONS[: -len(CODES)], *(f"loso-{code}" for code in codes), "shuffled"]

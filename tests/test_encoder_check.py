@@ -180,11 +180,12 @@ def test_a_missing_python_package_is_named(monkeypatch):
     assert one("efficientnet_lite1").wrong == ()
 
 
-def test_a_damaged_weight_file_is_an_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_damaged_weight_file_is_an_error(tmp_path, monkeypatch, name):
     from phoebi_lib import weights
 
-    (tmp_path / "model.safetensors").write_bytes(b"\0" * 100)
-    monkeypatch.setattr(weights, "_in_hub_cache", lambda record, cache: tmp_path / "model.safetensors")
+    (tmp_path / name).write_bytes(b"\0" * 100)
+    monkeypatch.setattr(weights, "_in_hub_cache", lambda record, cache: tmp_path / name)
     result = call("--check", "--encoder", RESNET)
     assert result.exit_code == 1 and "unusable" in result.output and "fetch it again" in result.output
 

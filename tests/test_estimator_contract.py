@@ -147,6 +147,12 @@ def test_failed_fit_forgets_the_earlier_one(estimator, data):
         estimator.decision_function(X)
 
 
+def test_a_device_that_is_not_here_is_named(estimator, data):
+    if "device" in estimator.get_params():
+        with pytest.raises(ValueError, match="device='tpu9': no such torch device here"):
+            clone(estimator).set_params(device="tpu9").fit(*data, validation=data)
+
+
 def test_learned_names_end_in_an_underscore_and_parameters_stay(estimator, data):
     before = estimator.get_params()
     fit(estimator, *data).calibrate(*data)

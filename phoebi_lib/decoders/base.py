@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from phoebi_lib.decoders.checks import blocks, check_features, check_labels, check_number, check_values
 from phoebi_lib.decoders.storage import read_state, write_state
 from phoebi_lib.decoders.thresholds import NEVER, check_fallback
+from phoebi_lib.devices import checked_device
 
 
 class Decoder(BaseEstimator):
@@ -58,6 +59,8 @@ class Decoder(BaseEstimator):
         if not Y.any():
             raise ValueError(f"{self._owner}: Y is zero throughout, no image holds any class; pass the images' labels")
         kept_out = self._check_validation(validation, X, Y) if self._needs_validation else ()
+        if "device" in self._get_param_names():
+            checked_device(self.device)
         check_values(X, self._owner)
         self._fit(X, Y, *kept_out)
         self.present_ = Y.any(axis=0)

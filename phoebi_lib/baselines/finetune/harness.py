@@ -24,6 +24,7 @@ from phoebi_lib.baselines.finetune.recipes import Recipe
 from phoebi_lib.baselines.finetune.train import Pictures, as_thresholds, scores, train
 from phoebi_lib.compat import choice
 from phoebi_lib.content import content_hashes
+from phoebi_lib.devices import checked_device
 from phoebi_lib.folders import row_positions
 from phoebi_lib.manifest import checked_seed
 from phoebi_lib.pool import canonical_json
@@ -88,7 +89,7 @@ def finetune(
         OSError: no room for the prepared pictures.
     """
     _check_kinds(parts, encoder, recipe)
-    parts, seed, chosen = _checked(dataset, parts), checked_seed(seed), _device(device)
+    parts, seed, chosen = _checked(dataset, parts), checked_seed(seed), checked_device(device)
     backbone = registered(encoder) if isinstance(encoder, str) else encoder
     labels, hashes = dataset.Y, content_hashes(dataset)
     images = images_key(dataset, hashes)
@@ -247,22 +248,6 @@ def _check_kinds(parts: Any, encoder: Any, recipe: Any) -> None:
         known = 'a Recipe, such as recipe("whole", "random", "corrected")'
         raise TypeError(f"recipe must be {known}, got {recipe!r}")
 
-
-def _device(named: str | None) -> torch.device:
-    """Return a device that works here."""
-    name = named or workspace.device()
-    try:
-        device = torch.device(name)
-        # a number there and back: a device may be known to torch and yet be none of this machine
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, TypeError) as error:
-        where = f"device={name!r}" if named else f"PHOEBI_DEVICE={name!r}"
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{where}: no such torch device here ({reason}); set PHOEBI_DEVICE, or device=, to cpu or to one that "
-            "torch finds, such as cuda"
-        ) from error
-    return device
 
 
 def _checked(dataset: Dataset, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
