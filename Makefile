@@ -2,6 +2,7 @@
 # make test   every test, in build/test; neither disturbs the other's products
 # make test-browser   after make test: its pages and a lab in a real browser (Debian: chromium chromium-driver npm)
 # make lab    JupyterLab on student copies of the labs, in my_labs/ (work in it is kept; make clean leaves it)
+#             LAB_OPTIONS goes to JupyterLab, such as LAB_OPTIONS="--no-browser --port 9000"; as root it needs --allow-root
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
@@ -63,7 +64,8 @@ lab: $(STAMP)
 	$(BIN)/phoebi labs --student my_labs --keep
 	$(BIN)/phoebi data simulate sim:smoke
 	$(BIN)/phoebi embed sim:smoke
-	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my_labs/lab_1_front_end.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my_labs/lab_1_front_end.ipynb \
+	    $(LAB_OPTIONS)
 
 clean:
 	rm -rf build _build book/executed results

@@ -13,11 +13,12 @@ from pathlib import Path
 import nbformat
 import yaml
 
-from phoebi_lib import claims_page, workspace
+from phoebi_lib import claims_page, landing, worked_example, workspace
 from phoebi_lib.provenance import STATEMENTS
 
 #: Where the executed copies lie below the folder of a book.
 EXECUTED = "book/executed"
+_INCLUDE = re.compile(r"^```\{include\} (\S+)", re.MULTILINE)
 _ERROR_MARKS = ("Traceback (most recent call last)", "system-message")
 
 
@@ -39,8 +40,9 @@ def toc_pages(folder: Path) -> list[str]:
 def announcement(folder: Path) -> str:
     """Return the line shown above every page: what kind of evidence the executed notebooks rest on.
 
-    Pages computed from labels alone do not count. Raises BookError where the others were executed under different
-    profiles or rest on different kinds of evidence: one line could not be true of all.
+    Pages computed from labels alone do not count, nor do those of other benchmarks, which are told by their parameter
+    ``data`` and say themselves what their numbers rest on. Raises BookError where the others rest on different kinds of
+    evidence, or any were executed under different profiles: one line could not be true of all.
     """
     profiles, evidence = set(), set()
     for page in toc_pages(folder):
@@ -48,7 +50,8 @@ def announcement(folder: Path) -> str:
         if path.is_file():
             record = nbformat.read(path, as_version=4).metadata.get("phoebi", {})
             profiles.add(record.get("parameters", {}).get("profile", "unknown"))
-            evidence.add(record.get("evidence", "unknown"))
+            if "data" not in record.get("parameters", {}):
+                evidence.add(record.get("evidence", "unknown"))
     kinds = evidence - {"exact"} or {"exact"}
     if len(profiles) != 1 or len(kinds) != 1 or not kinds <= STATEMENTS.keys():
         raise BookError(
@@ -75,18 +78,35 @@ def _lists_claims(folder: Path) -> bool:
     return not made.isdisjoint(toc_pages(folder))
 
 
+def _included(folder: Path) -> list[str]:
+    """Return the files that the pages of the table of contents include, relative to ``folder``."""
+    found = []
+    for page in map(Path, toc_pages(folder)):
+        path = folder / page.parent / f"{page.name}.md"
+        if path.is_file():
+            found += [str(page.parent / name) for name in _INCLUDE.findall(path.read_text())]
+    return found
+
+
 def build(folder: Path) -> Path:
     """Build the book in ``folder`` with warnings as errors; return the folder of its HTML.
 
-    The pages of verdicts and the index of results are written first, from the tables of the executed copies.
+    What is made from the tables of the executed copies is written first: the pages of verdicts, the index of results,
+    and what hand-written pages include: the figure and the verdicts of the landing page, and the worked example.
 
-    Raises BookError when a page of the table of contents has no file, when the build warns, or when a page fails
-    :func:`check`.
+    Raises BookError when a page of the table of contents, or a file that a page includes, is not there, when the build
+    warns, or when a page fails :func:`check`.
     """
-    pages = toc_pages(folder)
-    if _lists_claims(folder) and (folder / EXECUTED / "tables").is_dir():
-        claims_page.write_pages(folder / EXECUTED)
+    pages, included = toc_pages(folder), _included(folder)
+    if (folder / EXECUTED / "tables").is_dir():
+        if _lists_claims(folder):
+            claims_page.write_pages(folder / EXECUTED)
+        if f"{EXECUTED}/{landing.VERDICTS}" in included:
+            landing.write(folder / EXECUTED)
+        if f"{EXECUTED}/{worked_example.FRAGMENT}" in included:
+            worked_example.write(folder / EXECUTED)
     missing = [page for page in pages if not any((folder / f"{page}{end}").is_file() for end in (".md", ".ipynb"))]
+    missing += [name for name in included if not (folder / name).is_file()]
     if missing:
         raise BookError(f"no file for {', '.join(missing)} under {folder}; first run the notebooks (phoebi run --out)")
     _vendor_mathjax(folder)

@@ -42,7 +42,8 @@ def data() -> None:
 
 @data.command()
 @click.argument("name", default="sim:smoke")
-def simulate(name: str) -> None:
+@click.option("--siblings", is_flag=True, help="Make the fixtures of the three sibling benchmarks instead.")
+def simulate(name: str, siblings: bool) -> None:
     """Simulate the stand-in micrographs NAME: sim:smoke or sim:default.
 
     With ":shared" behind it sessions are shared by all combinations; with ":pure" it is the further test frames of the
@@ -50,6 +51,13 @@ def simulate(name: str) -> None:
 
     Images that are there already are kept: a stopped run goes on where it was.
     """
+    if siblings:
+        from phoebi_lib.siblings.fixtures import fixture
+        from phoebi_lib.siblings.printed import BENCHMARKS
+
+        for benchmark in BENCHMARKS:
+            click.echo(f"{benchmark}: synthetic fixture in {fixture(benchmark)}")
+        return
     from phoebi_lib.datasets import open_dataset
 
     if not name.startswith("sim:"):

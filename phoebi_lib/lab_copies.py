@@ -8,7 +8,9 @@ is for the source alone.
 from __future__ import annotations
 
 import ast
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import nbformat
 from phoebi_lib import parameters, workspace
 
 _HEADER = re.compile(r"# Exercise (\d+): (.+(?:\n# .+)*)\n")
+# a notebook outside the book has no glossary: of {term}`tiles <tile>` the word is left
+_TERM = re.compile(r"\{term\}`([^`<]+?)(?: <[^`>]+>)?`")
 _KEPT_TAGS = ("parameters", "exercise")
 _NOTE = """\
 **Student copy.** Write your code in the place of the dots `...`, run the cell (Shift+Enter), then run the check below \
@@ -50,19 +54,24 @@ def titles() -> dict[str, str]:
 def write_student_copies(out: Path, *, keep: bool = False) -> list[Path]:
     """Write a student copy of every lab, ``<name>.ipynb``, into the folder ``out``; return the files.
 
-    With ``keep`` a file that is there already stays as it is, and those that are missing are written.
+    With ``keep`` a file that is there already stays as it is, and those that are missing are written. A line on
+    standard error names each kept copy that was begun from another version of its lab.
 
     Raises:
         LabError: as :func:`student_copy`; nothing is written then.
         FileExistsError: a file of that name holds something else, perhaps somebody's work; nothing is written
             (never with ``keep``).
     """
-    texts = {out / f"{name}.ipynb": nbformat.writes(student_copy(path)) + "\n" for name, path in sources().items()}
+    copies = {out / f"{name}.ipynb": student_copy(path) for name, path in sources().items()}
+    texts = {path: nbformat.writes(copy) + "\n" for path, copy in copies.items()}
     missing = {path: text for path, text in texts.items() if not path.exists()}
-    for path in texts.keys() - missing.keys():
+    for path in (path for path in texts if path not in missing):
         if not keep and not (path.is_file() and path.read_bytes() == texts[path].encode()):
             raise FileExistsError(f"{path} is there already and may hold somebody's work; "
                                   "name another folder, or add --keep")  # fmt: skip
+        if keep and _version(path) not in (None, copies[path].metadata["phoebi"]["lab"]):
+            print(f"{path} is kept as it is: it was begun from another version of this lab. To begin it anew, give it "
+                  "another name and run this again", file=sys.stderr)  # fmt: skip
     for path, text in missing.items():
         with workspace.atomic_path(path) as temporary:
             temporary.write_text(text)
@@ -71,6 +80,8 @@ def write_student_copies(out: Path, *, keep: bool = False) -> list[Path]:
 
 def student_copy(source: Path) -> nbformat.NotebookNode:
     """Return a lab without outputs, each solution replaced by :func:`stub`, captions written below their figures.
+
+    Its metadata hold a hash of its cells, by which a copy that was worked in still tells which version it was.
 
     Raises:
         LabError: a solution of another form, without a check behind it, or whose code stands in another cell too.
@@ -97,13 +108,22 @@ def student_copy(source: Path) -> nbformat.NotebookNode:
             if caption:
                 made.append(nbformat.v4.new_markdown_cell("Figure: " + " ".join(caption.split())))
         else:
-            made.append(nbformat.v4.new_markdown_cell(cell.source))
+            made.append(nbformat.v4.new_markdown_cell(_TERM.sub(r"\1", cell.source)))
     made.insert(1, nbformat.v4.new_markdown_cell(_NOTE))
     _check_secrets(made, secrets, source.name)
     for i, cell in enumerate(made):
         cell["id"] = f"cell-{i:03d}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return nbformat.v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
+    lab = workspace.text_sha256("\n".join(cell.source for cell in made))
+    return nbformat.v4.new_notebook(cells=made, metadata={"kernelspec": kernel, "phoebi": {"lab": lab}})
+
+
+def _version(path: Path) -> str | None:
+    """Return the hash that a copy was begun with, None where the file holds none."""
+    try:
+        return json.loads(path.read_bytes())["metadata"]["phoebi"]["lab"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def stub(solution: str, where: str) -> tuple[str, list[str]]:

@@ -30,6 +30,13 @@ def test_simulated_images_under_the_paper_profile_are_called_simulated(tmp_path)
     assert book.announcement(site(tmp_path, [record("stand-in", "paper")])) == STAND_IN
 
 
+def test_pages_of_other_benchmarks_speak_for_themselves(tmp_path):
+    sibling = {"evidence": "simulated", "parameters": {"profile": "paper", "data": ""}}
+    assert book.announcement(site(tmp_path, [record("stand-in", "paper"), sibling])) == STAND_IN
+    with pytest.raises(book.BookError, match="share one profile"):
+        book.announcement(site(tmp_path, [record("simulated", "smoke"), sibling]))
+
+
 @pytest.mark.parametrize(
     "records",
     [

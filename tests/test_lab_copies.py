@@ -198,6 +198,25 @@ def test_kept_copies_stay_and_missing_ones_are_written(tmp_path):
     assert files[-1].read_text() == "my work" and nbformat.read(files[0], 4).cells
 
 
+def test_a_kept_copy_of_another_version_is_named(tmp_path, monkeypatch, capsys):
+    source = lab(tmp_path, ("solution", FUNCTION), ("exercise", "print(1)"))
+    monkeypatch.setattr(lab_copies, "sources", lambda: {"lab_9_small": source})
+    (copy,) = lab_copies.write_student_copies(tmp_path / "out")
+    worked = nbformat.read(copy, 4)
+    worked.cells[2].source = "my work"
+    nbformat.write(worked, copy)
+    lab_copies.write_student_copies(tmp_path / "out", keep=True)
+    assert capsys.readouterr().err == "", "work alone is no other version"
+    source.write_text(source.read_text().replace("# Lab 9: small", "# Lab 9: larger"))
+    lab_copies.write_student_copies(tmp_path / "out", keep=True)
+    assert f"{copy} is kept as it is: it was begun from another version" in capsys.readouterr().err
+    assert nbformat.read(copy, 4) == worked
+    for other in ("my work", "[]", '{"metadata": {}}'):
+        copy.write_text(other)
+        lab_copies.write_student_copies(tmp_path / "out", keep=True)
+        assert capsys.readouterr().err == "" and copy.read_text() == other
+
+
 def test_without_labs_it_says_where_it_looked(tmp_path, monkeypatch):
     monkeypatch.setenv("PHOEBI_PROJECT", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no labs in"):
@@ -214,3 +233,11 @@ def test_the_command_lists_and_writes(tmp_path):
     refused = CliRunner().invoke(main, ["labs", "--student", str(tmp_path / "out")])
     assert refused.exit_code == 1 and "somebody's work" in refused.output and "Traceback" not in refused.output
     assert "Usage" in CliRunner().invoke(main, ["labs", "--help"]).output
+
+
+def test_a_copy_has_words_in_the_place_of_links_to_the_glossary(tmp_path):
+    path = lab(tmp_path, ("author", "1"))
+    path.write_text(path.read_text() + "A {term}`tile`, two {term}`Pure cultures <pure culture>`, `{braces}`.\n")
+    assert lab_copies.student_copy(path).cells[-1].source == "A tile, two Pure cultures, `{braces}`."
+    for source in SOURCES.values():
+        assert "{term}" not in "".join(cell.source for cell in lab_copies.student_copy(source).cells)

@@ -301,7 +301,9 @@ def test_partition_names():
     assert all(np.array_equal(rows, lco_split(manifest, 1338)[part]) for part, rows in whole_lco.items())
 
 
-@pytest.mark.parametrize("name", ["dev-5", "dev-00", "loso-xx", "lco-", "lco--1", "lco-01", "Random", "", "random ", 3, None])
+@pytest.mark.parametrize(
+    "name", ["dev-5", "dev-00", "loso-xx", "lco-", "lco--1", "lco-01", "Random", "", "random ", 3, None]
+)
 def test_unknown_partition_lists_the_known_ones(name):
     with pytest.raises(ValueError, match="known: random, lco-1337.*dev-4.*loso-pf"):
         partition(published_manifest(3, 1), name, grouping="frame")

@@ -1,4 +1,7 @@
-"""Headless Chromium, driven through Debian's chromedriver, which always has the browser's own version."""
+"""Headless Chromium, driven through Debian's chromedriver, which always has the browser's own version.
+
+As a command it prints, in one line, what the browser tests need and cannot get here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
@@ -23,18 +25,31 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def start(profile: Path) -> webdriver.Chrome:
-    """Start a browser with an empty profile in ``profile``, which records its console and its requests."""
+class Missing(Exception):
+    """Something that the browser tests need is not here; the message says what, and how to get it."""
+
+
+def programs() -> tuple[str, str]:
+    """Return the paths of the browser and of its driver. Raises Missing."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     driver = shutil.which("chromedriver")
     if not (browser and driver):
-        pytest.fail("no chromium and chromedriver here; on Debian: apt-get install chromium chromium-driver")
+        raise Missing("no chromium and chromedriver here; on Debian: apt-get install chromium chromium-driver")
+    return browser, driver
+
+
+def start(profile: Path) -> webdriver.Chrome:
+    """Start a browser with an empty profile in ``profile``, which records its console and its requests."""
+    browser, driver = programs()
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     for flag in (*_FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    return webdriver.Chrome(options=options, service=Service(driver))
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    # a slow machine may still be loading the browser's own page for new tabs, which is full of requests
+    chrome.get("about:blank")
+    return chrome
 
 
 def emulate(driver: webdriver.Chrome, width: int, height: int, scheme: str) -> None:
@@ -61,10 +76,12 @@ def requests(driver: webdriver.Chrome) -> tuple[list[str], list[str]]:
 
 
 def axe_source() -> str:
-    """Return axe-core's script, fetched once from the npm registry into ``build/``."""
+    """Return axe-core's script, fetched once from the npm registry into ``build/``. Raises Missing."""
     name, _, version = AXE.partition("@")
     kept = workspace.project() / "build" / f"{name}-{version}.min.js"
     if not kept.is_file():
+        if not shutil.which("npm"):
+            raise Missing(f"no npm here for {AXE}; on Debian: apt-get install npm, or put its axe.min.js at {kept}")
         kept.parent.mkdir(exist_ok=True)
         with workspace.atomic_path(kept) as temporary:
             try:
@@ -75,6 +92,21 @@ def axe_source() -> str:
                     temporary.write_bytes(package.extractfile("package/axe.min.js").read())
                 archive.unlink()
             except (OSError, subprocess.SubprocessError, KeyError, tarfile.TarError) as error:
-                pytest.fail(f"{AXE} cannot be had from the npm registry: {error} {getattr(error, 'stderr', '') or ''}\n"
-                            f"Where there is no network, put its axe.min.js at {kept}")  # fmt: skip
+                said = " ".join((getattr(error, "stderr", "") or "").split())
+                raise Missing(f"{AXE} cannot be had from the npm registry: {error} {said}; where there is no network, "
+                              f"put its axe.min.js at {kept}") from error  # fmt: skip
     return kept.read_text()
+
+
+def missing() -> str:
+    """Return what is needed and cannot be had, in one line; "" where everything is here."""
+    for needed in (programs, axe_source):
+        try:
+            needed()
+        except Missing as error:
+            return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    print(missing())

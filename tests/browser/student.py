@@ -27,9 +27,15 @@ _SETTINGS = {
 }
 _READY = """const done = arguments[0]; (async () => {
   await jupyterapp.restored;
-  while (!jupyterapp.shell.currentWidget?.sessionContext) await new Promise((next) => setTimeout(next, 100));
-  const panel = jupyterapp.shell.currentWidget;
+  const opened = () => [...jupyterapp.shell.widgets("main")].find((widget) => widget.sessionContext);
+  while (!opened()) await new Promise((next) => setTimeout(next, 100));
+  const panel = opened();
   await panel.revealed; await panel.sessionContext.ready;
+  // commands go to the panel that has the focus
+  while (jupyterapp.shell.currentWidget !== panel) {
+    jupyterapp.shell.activateById(panel.id);
+    await new Promise((next) => setTimeout(next, 100));
+  }
 })().then(() => done(""), (error) => done(String(error)));"""
 _COMMAND = "const [id, done] = arguments; jupyterapp.commands.execute(id).then(() => done(''), (e) => done(String(e)));"
 _PASTE = """const [editor, text] = arguments; const data = new DataTransfer(); data.setData("text/plain", text);
@@ -82,7 +88,11 @@ def _address(server: subprocess.Popen, runtime: Path, log: Path) -> dict:
 def open_notebook(driver, server: dict, name: str) -> None:
     """Open a notebook and wait for its kernel."""
     chromium.emulate(driver, 1280, 900, "light")
+    # selenium must wait for its driver longer than the driver for the page, or its error says nothing of the page
     driver.set_script_timeout(300)
+    driver.command_executor.client_config.timeout = 330
+    # a window without a screen may never get the focus
+    driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     driver.get(f"{server['url']}doc/tree/{name}?token={server['token']}")
     WebDriverWait(driver, 60).until(lambda d: d.execute_script("return Boolean(window.jupyterapp)"))
     _check(driver.execute_async_script(_READY))

@@ -1,0 +1,108 @@
+"""Life stages or sexes within a species: can they be told apart (Diff), and do they stay one species (Align)?
+
+The evaluation's card names these tasks, and no code, file list or formula for them is public. The paper's idea is that
+variants of a species differ in directions orthogonal to those in which species differ. All of this is variant ``ours``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.preprocessing import normalize
+
+from phoebi_lib.siblings.bioeval.results import result
+from phoebi_lib.siblings.bioeval.simpleshot import simpleshot
+from phoebi_lib.siblings.embedding import features_of
+
+#: Images of each variant that a species needs for Diff.
+ENOUGH = 10
+
+
+def diff(X: np.ndarray, variants: np.ndarray, *, classifier: str = "SimpleShot", seed: int = 0) -> float:
+    """Return the accuracy, 0..1, of telling the variants of one species apart in five stratified folds.
+
+    Args:
+        X: (N, D) of unit norm.
+        variants: (N,) names.
+        classifier: SimpleShot or logistic regression.
+        seed: of the folds.
+
+    Raises ValueError for another classifier.
+    """
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    if classifier == "logistic regression":
+        return float((cross_val_predict(LogisticRegression(max_iter=1000), X, variants, cv=folds) == variants).mean())
+    if classifier != "SimpleShot":
+        raise ValueError(f"unknown classifier {classifier!r}; known: SimpleShot, logistic regression")
+    right = [simpleshot(X[fit], variants[fit], X[held]) == variants[held] for fit, held in folds.split(X, variants)]
+    return float(np.concatenate(right).mean())
+
+
+def align(X: np.ndarray, species: np.ndarray, variants: np.ndarray) -> float:
+    """Return the accuracy, 0..1, of naming the species of one variant by support of the other; mean of both ways."""
+    first = variants == np.unique(variants)[0]
+    ways = [simpleshot(X[fit], species[fit], X[~fit]) == species[~fit] for fit in (first, ~first)]
+    return float(np.mean([way.mean() for way in ways]))
+
+
+def fisher_ratio(a: np.ndarray, b: np.ndarray) -> float:
+    """Return ``|mean a - mean b|^2 / (tr cov a + tr cov b)`` of (N, D) and (M, D); NaN without spread."""
+    between, within = ((a.mean(axis=0) - b.mean(axis=0)) ** 2).sum(), a.var(axis=0).sum() + b.var(axis=0).sum()
+    return float(between / within) if within > 0 else float("nan")
+
+
+def orthogonality(means_a: np.ndarray, means_b: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the share of each species' variant difference that lies in the directions between species, and its chance.
+
+    Those directions are the fewest principal ones that hold 90 % of the variance of the species' means (half from each
+    variant, so that unequal numbers of images do not tilt them). Shares are 0..1, smaller = more orthogonal, NaN for a
+    species whose variants do not differ; a random difference has r / D, directions by dimensions.
+
+    Args:
+        means_a, means_b: (S, D), the means of either variant, one row per species.
+
+    Raises:
+        ValueError: fewer than three species, or species whose means are all alike.
+    """
+    means, difference = (means_a + means_b) / 2, means_a - means_b
+    if len(means) < 3 or np.ptp(means, axis=0).max() == 0:
+        raise ValueError(f"orthogonality: {len(means)} species; expected three at least, with different means")
+    _, scale, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
+    r = int(np.searchsorted(np.cumsum(scale**2) / (scale**2).sum(), 0.9 - 1e-9)) + 1
+    total = (difference**2).sum(axis=1)
+    inside = ((difference @ directions[:r].T) ** 2).sum(axis=1)
+    return np.where(total > 0, inside / np.where(total > 0, total, 1.0), np.nan), r / means.shape[1]
+
+
+def intra_species(table: pd.DataFrame, features: pd.DataFrame, *, classifier: str = "SimpleShot", seed: int = 0,
+                  task: str = "intra-species") -> pd.DataFrame:  # fmt: skip
+    """Return Diff, Align, Fisher ratio and orthogonality (with its chance); means over species, ``runs`` = species.
+
+    Args:
+        table: from :func:`~phoebi_lib.siblings.bioeval.layout.intra_species`.
+        features: raw, indexed by path; of unit norm here.
+        classifier: of Diff; species with fewer than ten images of a variant are left out of Diff alone.
+
+    Raises:
+        ValueError: no species has ten images of each variant, fewer than three species, or unusable features.
+    """
+    X = normalize(features_of(features, table["path"].tolist(), task))
+    species, variants = table["species"].to_numpy(str), table["variant"].to_numpy(str)
+    first = variants == np.unique(variants)[0]
+    parts = [(X[(species == name) & first], X[(species == name) & ~first]) for name in np.unique(species)]
+    enough = [(a, b) for a, b in parts if min(len(a), len(b)) >= ENOUGH]
+    if not enough:
+        raise ValueError(f"{task}: no species has {ENOUGH} images of each variant")
+    told = [diff(np.concatenate([a, b]), np.repeat(["a", "b"], [len(a), len(b)]), classifier=classifier, seed=seed)
+            for a, b in enough]  # fmt: skip
+    ratios = np.array([fisher_ratio(a, b) for a, b in parts])
+    shares, chance = orthogonality(*(np.stack([part[i].mean(axis=0) for part in parts]) for i in (0, 1)))
+    metrics = {f"Diff, accuracy of {classifier}": (told, sum(len(a) + len(b) for a, b in enough)),
+               "Align, accuracy": ([align(X, species, variants)], len(X)),
+               "Fisher ratio": (ratios[~np.isnan(ratios)], len(X)),
+               "share between species": (shares[~np.isnan(shares)], len(X)),
+               "share between species, chance": ([chance], len(X))}  # fmt: skip
+    return pd.DataFrame([result(task, "ours", metric, values if len(values) else np.nan, n)
+                         for metric, (values, n) in metrics.items()])  # fmt: skip
