@@ -58,9 +58,13 @@ class Job:
 
 
 def sources() -> dict[str, Path]:
-    """Return the notebook sources by name (file name without suffix), in order."""
+    """Return the notebook sources by name (file name without suffix), in order.
+
+    What lies in a hidden folder is none: JupyterLab keeps checkpoints of saved sources there.
+    """
     folder = workspace.project() / "notebooks"
-    found = {path.stem: path for path in sorted(folder.rglob("*.md"))}
+    visible = [path for path in sorted(folder.rglob("*.md")) if "/." not in path.relative_to(folder.parent).as_posix()]
+    found = {path.stem: path for path in visible}
     if not found:
         raise FileNotFoundError(f"no notebooks in {folder}; run phoebi inside a checkout, or set PHOEBI_PROJECT to one")
     return found

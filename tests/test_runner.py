@@ -204,6 +204,13 @@ def test_values_are_checked_and_paths_tamed_before_a_kernel_starts(project, monk
     assert job.executed == project / "out" / "small--dataset-slides.ipynb"
 
 
+def test_checkpoints_of_a_notebook_server_are_no_sources(project):
+    kept = project / "notebooks" / ".ipynb_checkpoints" / "small-checkpoint.md"
+    kept.parent.mkdir()
+    kept.write_text((project / "notebooks" / "small.md").read_text())
+    assert list(runner.sources()) == ["small"]
+
+
 def test_no_notebooks_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PHOEBI_PROJECT", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no notebooks"):
