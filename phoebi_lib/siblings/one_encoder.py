@@ -7,6 +7,7 @@ gets, 1 is perfect. Only quantities that are better when larger, and at most 1, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from phoebi_lib.session import Run
 
 COLUMNS = ["benchmark", "task", "metric", "variant", "value", "floor", "n_images"]
-EVALUATE = {"fungitastic": evaluate_fungitastic, "needl": evaluate_needl, "bioeval": evaluate_bioeval}
+EVALUATE = {
+    "fungitastic": evaluate_fungitastic, "needl": partial(evaluate_needl, sides=(256,)), "bioeval": evaluate_bioeval,
+}  # fmt: skip
 #: One quantity of each task that has a floor and is at most 1: what the heat map shows.
 MAIN = (
     ("phoebi", "in distribution"), ("phoebi", "held-out combinations"),
