@@ -26,7 +26,8 @@ from frontend import write_frame
 from phoebi_lib.baselines.finetune import finetune, recipe
 from phoebi_lib.catalogue import COMBINATIONS
 from phoebi_lib.datasets import Dataset, open_dataset
-from phoebi_lib.encoders import WeightsNotFoundError, load_encoder, write_stand_in
+from phoebi_lib.devices import checked_device
+from phoebi_lib.encoders import WeightsNotFoundError, get_record, load_encoder, write_stand_in
 from phoebi_lib.features import embed
 from phoebi_lib.frontend import FrontEnd
 from phoebi_lib.pool import unit_norm
@@ -148,12 +149,15 @@ def main() -> None:
     parser.add_argument("--frames", type=int, help="256 on a GPU, 16 without one; at least 16")
     parser.add_argument("--encoder", action="append", help=f"may be repeated; by default {', '.join(ENCODERS['cuda'])}")
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
-    frames = arguments.frames or (256 if device.type == "cuda" else 16)
+    try:
+        device = checked_device(arguments.device)
+        for encoder in arguments.encoder or ():
+            get_record(encoder)
+    except ValueError as error:
+        parser.error(str(error))
+    frames = arguments.frames if arguments.frames is not None else 256 if device.type == "cuda" else 16
     if frames < 16:
         parser.error(f"--frames must be at least 16, got {frames}")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        parser.error("this machine has no GPU that torch can use; without --device the steps run on the CPU")
     os.environ["PHOEBI_QUIET"] = "1"
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "NO GPU: the steps run on the CPU"
     cores = f"{torch.get_num_threads()} threads, {os.cpu_count()} cores"

@@ -14,6 +14,7 @@ import nbformat
 import yaml
 
 from phoebi_lib import claims_page, landing, worked_example, workspace
+from phoebi_lib.parameters import FOLDERS
 from phoebi_lib.provenance import STATEMENTS
 
 #: Where the executed copies lie below the folder of a book.
@@ -40,9 +41,9 @@ def toc_pages(folder: Path) -> list[str]:
 def announcement(folder: Path) -> str:
     """Return the line shown above every page: what kind of evidence the executed notebooks rest on.
 
-    Pages computed from labels alone do not count, nor do those of other benchmarks, which are told by their parameter
-    ``data`` and say themselves what their numbers rest on. Raises BookError where the others rest on different kinds of
-    evidence, or any were executed under different profiles: one line could not be true of all.
+    Pages computed from labels alone do not count, nor do those of other benchmarks, which are told by their parameters
+    for folders and say themselves what their numbers rest on. Raises BookError where the others rest on different kinds
+    of evidence, or any were executed under different profiles: one line could not be true of all.
     """
     profiles, evidence = set(), set()
     for page in toc_pages(folder):
@@ -50,7 +51,7 @@ def announcement(folder: Path) -> str:
         if path.is_file():
             record = nbformat.read(path, as_version=4).metadata.get("phoebi", {})
             profiles.add(record.get("parameters", {}).get("profile", "unknown"))
-            if "data" not in record.get("parameters", {}):
+            if not set(FOLDERS) & set(record.get("parameters", {})):
                 evidence.add(record.get("evidence", "unknown"))
     kinds = evidence - {"exact"} or {"exact"}
     if len(profiles) != 1 or len(kinds) != 1 or not kinds <= STATEMENTS.keys():

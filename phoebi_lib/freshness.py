@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 
 from phoebi_lib import workspace
+from phoebi_lib.parameters import FOLDERS
 
 LIBRARY_SUFFIXES = {".py", ".yaml", ".csv"}
 PINS = ("requirements.txt", "constraints.txt")
@@ -47,13 +48,24 @@ def data_digest(dataset: str | None) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
+def folders_digest(parameters: dict[str, Any]) -> str:
+    """Return one hash over names, sizes and times of all files below the folders that ``parameters`` name, "" for none.
+
+    Unlike images of a data set they are not read: the siblings' data are too many files for that.
+    """
+    named = [Path(parameters[name]) for name in FOLDERS if parameters.get(name)]
+    files = [(folder, path, path.stat()) for folder in named for path in sorted(folder.rglob("*")) if path.is_file()]
+    lines = [f"{path.relative_to(folder)} {stat.st_size} {stat.st_mtime_ns}" for folder, path, stat in files]
+    return workspace.text_sha256("\n".join(lines)) if named else ""
+
+
 def inputs(source: Path, parameters: dict[str, Any], dataset: str | None) -> dict[str, str]:
     """Return the hash of each input of a run, by name: source, library, pins, data, parameters."""
     return {
         "source": workspace.file_sha256(source),
         "library": library_digest(),
         "pins": pins_digest(),
-        "data": data_digest(dataset),
+        "data": data_digest(dataset) + folders_digest(parameters),
         "parameters": workspace.text_sha256(json.dumps(parameters, sort_keys=True)),
     }
 
@@ -76,7 +88,8 @@ def stale(executed: Path, now: dict[str, str]) -> list[str]:
 def record(executed: Path) -> dict[str, Any]:
     """Return what a copy says of how it was made; an empty mapping where it says nothing or cannot be read."""
     try:
-        return dict(nbformat.read(executed, as_version=4).metadata.get("phoebi", {}))
+        said = dict(nbformat.read(executed, as_version=4).metadata.get("phoebi", {}))
+        return said if all(isinstance(said.get(key), dict) for key in ("parameters", "inputs")) else {}
     except (nbformat.reader.NotJSONError, nbformat.ValidationError, ValueError, TypeError, AttributeError, KeyError):
         return {}
 

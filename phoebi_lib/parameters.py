@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import itertools
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ import yaml
 from phoebi_lib import workspace
 
 PROFILES = ("smoke", "default", "rehearsal", "paper")
+#: Parameters that name a folder of a sibling benchmark's data, "" for its synthetic fixture.
+FOLDERS = ("data", "fungitastic", "needl", "bioeval")
 
 
 class ParameterError(ValueError):
@@ -80,14 +83,35 @@ def profile_values(profile: str) -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, list[Any]]:
-    """Return the name and the values of ``name=value[,value...]``, each value read as YAML (1337 is an int)."""
+    """Return the name and the values of ``name=value[,value...]``, read as a YAML list (1337 is an int).
+
+    A text that holds a comma, or would be read as something else, stands in quotes: ``name="a,b"``.
+    """
     name, equals, values = text.partition("=")
     if not equals or not name.strip().isidentifier() or not values:
         raise ParameterError(f"expected NAME=VALUE[,VALUE...], got {text!r}")
     try:
-        return name.strip(), [yaml.safe_load(value) for value in values.split(",")]
+        return name.strip(), yaml.safe_load(f"[{values}]")
     except yaml.YAMLError as error:
         raise ParameterError(f"{text!r}: a value that is neither a number, a word nor a quoted text") from error
+
+
+def assignment(name: str, value: Any) -> str:
+    """Return ``name=value`` such that :func:`parse_assignment` gives both back; a text is quoted only if it must be."""
+    with contextlib.suppress(ParameterError):
+        if isinstance(value, str) and parse_assignment(f"{name}={value}") == (name, [value]):
+            return f"{name}={value}"
+    return f"{name}={yaml.safe_dump([value], default_flow_style=True, width=1_000_000, allow_unicode=True)[1:-2]}"
+
+
+def folder(name: str, value: Any) -> str:
+    """Return the folder that the parameter ``name`` of :data:`FOLDERS` names, absolute; "" stays.
+
+    Raises ParameterError where there is none: a kernel runs elsewhere, and would look elsewhere.
+    """
+    if value != "" and not Path(str(value)).is_dir():
+        raise ParameterError(f"{name}: {value!r} is no folder; give the folder of the data, or leave it out")
+    return value and str(Path(str(value)).resolve())
 
 
 def sweep(assignments: Iterable[str]) -> list[dict[str, Any]]:

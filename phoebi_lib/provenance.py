@@ -6,6 +6,7 @@ import html
 import json
 import os
 import platform
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 from phoebi_lib import __version__, workspace
 from phoebi_lib.encoder_records import EncoderRecord, get_record
+from phoebi_lib.parameters import assignment
 
 SIMULATED = "Simulated images: they test the software and teach the method; they say nothing about bacteria."
 STAND_IN = "Stand-in encoder weights: they walk the path of the published run; no number here feeds a claim."
@@ -196,20 +198,17 @@ def data_date(dataset: str) -> str:
 
 def command(notebook: str, parameters: Mapping[str, Any]) -> str:
     """Return the command line that repeats a run: the notebook's name, its profile and each of its other parameters."""
-    others = {name: value for name, value in parameters.items() if name != "profile"}
-    given = " ".join("-p " + shlex.quote(f"{name}={_yaml(value)}") for name, value in others.items())
+    others = [(name, value) for name, value in parameters.items() if name != "profile"]
+    given = " ".join("-p " + shlex.quote(assignment(name, value)) for name, value in others)
     return f"phoebi run {notebook} --profile {parameters.get('profile', 'smoke')} {given}".rstrip()
 
 
 def papermill_command(notebook: str, parameters: Mapping[str, Any]) -> str:
     """Return the same for stock papermill, on a copy that ``phoebi export notebooks_ipynb`` wrote."""
-    given = " ".join(f"-p {name} {shlex.quote(_yaml(value))}" for name, value in parameters.items())
+    # papermill guesses the type of what follows -p; -r takes a text as it is
+    flags = {name: "-r" if isinstance(value, str) else "-p" for name, value in parameters.items()}
+    given = " ".join(f"{flags[name]} {name} {shlex.quote(str(value))}" for name, value in parameters.items())
     return f"papermill notebooks_ipynb/{notebook}.ipynb {notebook}.ipynb {given}".rstrip()
-
-
-def _yaml(value: Any) -> str:
-    """Return a plain value as both command lines read it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def provenance(
@@ -237,5 +236,12 @@ def provenance(
 def foot(record: Mapping[str, str]) -> str:
     """Return a record as the closed box at the foot of a page, in MyST Markdown."""
     lines = [":::{dropdown} How this page was made", ":class-container: phoebi-foot", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | `{value.replace('|', chr(92) + '|')}` |" for name, value in record.items()]
+    lines += [f"| {name} | {_code(value)} |" for name, value in record.items()]
     return "\n".join([*lines, ":::"])
+
+
+def _code(value: str) -> str:
+    """Return a text as code in a cell of a table: fenced by more backticks than it holds, on one line."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", value)), default=0))
+    text = " ".join(value.replace("|", "\\|").splitlines()) or "–"
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"

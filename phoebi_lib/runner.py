@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -46,11 +47,12 @@ class Job:
     @property
     def evidence(self) -> str:
         """Return what kind of evidence the numbers of this run are; without images they follow from labels alone."""
-        if self._value("data") is not None:
-            # a sibling's page: on a folder of the reader's, or on its synthetic fixture
-            return "user" if self._value("data") else "simulated"
+        folders = [self._value(name) for name in parameters.FOLDERS]
+        if any(folders):
+            return "user"
         if not self.dataset:
-            return "exact"
+            # a sibling's page reads its synthetic fixture
+            return "exact" if folders == [None] * len(folders) else "simulated"
         return provenance.evidence_of(self.dataset, self._value("profile") or "", self._value("encoder") or "")
 
     def _value(self, name: str) -> Any:
@@ -81,20 +83,26 @@ def find(name: str) -> Path:
 def plan(names: list[str], profile: str, assignments: list[str], out: Path | None, timeout: int = 3600) -> list[Job]:
     """Return the jobs of one call, each checked: no kernel starts while any of them is wrong.
 
-    A sweep gives each combination of values a file of its own, named by the swept values.
+    A sweep gives each combination of values a file of its own, named by the swept values. Raises ParameterError, or
+    ValueError, for what is wrong; values that differ only in what a file name does not show are refused too.
     """
     jobs = []
-    for name in names or list(sources()):
+    for name in dict.fromkeys(names or sources()):
         source = find(name)
         for given in parameters.sweep(assignments):
             if "dataset" in given and Path(str(given["dataset"])).is_dir():
                 # the kernel runs in another folder than this command
                 given["dataset"] = str(Path(given["dataset"]).resolve())
+            given |= {name: parameters.folder(name, given[name]) for name in parameters.FOLDERS if name in given}
             values = parameters.for_notebook(source, profile, given)
             session.start(**{name: value for name, value in values.items() if name in _SESSION})
             suffix = "".join(f"--{key}-{_slug(value)}" for key, value in given.items())
             folder = out or workspace.results_dir() / "runs" / profile
             jobs.append(Job(source, folder / f"{name}{suffix}.ipynb", values, timeout))
+    for copy, count in Counter(job.executed for job in jobs).items():
+        if count > 1:
+            raise parameters.ParameterError(f"{count} runs of this sweep would be written to {copy}; run them apart, "
+                                            "each with its own --out")  # fmt: skip
     return jobs
 
 
@@ -107,26 +115,32 @@ def changed(names: list[str], profile: str, out: Path | None, timeout: int = 360
         timeout: seconds a cell may take.
 
     Raises:
-        ParameterError: no such source, or a copy whose parameters its source no longer takes; the copy is named.
+        ParameterError: no such source; or a copy that is damaged, whose data are gone or whose parameters its source no
+            longer takes: it is named.
         FileNotFoundError: there are no copies.
     """
     folder = out or workspace.results_dir() / "runs" / profile
     wanted, jobs = {find(name).name for name in names}, []
-    copies = [path for path in sorted(folder.glob("*.ipynb")) if not path.name.endswith(".failed.ipynb")]
+    files = [path for path in sorted(folder.glob("*.ipynb")) if path.is_file()]
+    copies = [path for path in files if not path.name.endswith(".failed.ipynb")]
     if not copies:
         raise FileNotFoundError(f"{folder}: no executed notebooks; run without --changed to make them")
     known = {source.name: source for source in sources().values()}
     for copy in copies:
         record = freshness.record(copy)
+        if not record:
+            raise parameters.ParameterError(f"{copy}: damaged, or no executed copy, so its parameters are unknown; "
+                                            "delete it and run the notebook anew")  # fmt: skip
         source = known.get(record.get("source", ""))
         if source is None or (wanted and source.name not in wanted):
             continue
         try:
             values = parameters.check(source, record["parameters"])
-        except parameters.ParameterError as error:
+            job = Job(source, copy, values, timeout)
+            now = freshness.inputs(source, values, job.dataset)
+        except (ValueError, OSError) as error:
             raise parameters.ParameterError(f"{copy}: {error}; run the notebook anew, or delete the copy") from error
-        job = Job(source, copy, values, timeout)
-        if freshness.stale(copy, freshness.inputs(source, values, job.dataset)):
+        if freshness.stale(copy, now):
             jobs.append(job)
     return jobs
 

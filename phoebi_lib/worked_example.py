@@ -54,7 +54,7 @@ def _ours(ours: dict[str, dict]) -> list[str]:
         steps.append(f"**Our number** is {value}.")
     steps.append(f"**What it rests on.** The evidence is *{kind}*: {_KINDS[kind]}. The profile is `{cell['profile']}`, "
                  f"the data set `{cell['dataset']}`, the encoder `{cell['encoder']}`.")  # fmt: skip
-    if not pd.isna(cell["n_images"]):
+    if not any(pd.isna(cell[name]) for name in ("n_images", "n_frames", "n_combinations")):
         counts = f"{int(cell['n_images']):,} images of {int(cell['n_frames']):,} frames"
         steps.append(f"**How much it rests on.** {counts} and {int(cell['n_combinations'])} different combinations. "
                      "Crops of a frame are near copies, so n is the number of frames, and what is new from one "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from phoebi_lib import provenance, report, workspace
 from phoebi_lib.paper import cells, printed, quoted
+from phoebi_lib.parameters import parse_assignment
 from phoebi_lib.provenance import data_date, evidence_of, simulation_hash
 from phoebi_lib.report import add_paper, banner, book_table, compare, table, validate, write_table
 from phoebi_lib.rounding import agreement, at_digits, double_rounded, equal_at_printed_digits, round_half_up
@@ -94,8 +96,8 @@ def test_provenance_repeats_the_command():
         "phoebi run 05_held_out --profile default -p dataset=sim:smoke -p seed=1 -p caps=false -p 'data=my slides'"
     )
     assert made["stock papermill"] == (
-        "papermill notebooks_ipynb/05_held_out.ipynb 05_held_out.ipynb -p profile default -p dataset sim:smoke "
-        "-p seed 1 -p caps false -p data 'my slides'"
+        "papermill notebooks_ipynb/05_held_out.ipynb 05_held_out.ipynb -r profile default -r dataset sim:smoke "
+        "-p seed 1 -p caps False -r data 'my slides'"
     )
     assert made["hash of source"] == "abababababab" and "hash of data" not in made
     assert len(made["simulation parameters"]) == 12 and made["python"]
@@ -104,10 +106,23 @@ def test_provenance_repeats_the_command():
     assert "date of the data" not in provenance.provenance("01", values, "exact", {})
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["a,b", "a: b", "[x]", "true", "123", "~", "2023-01-01", "a #b", '"q"', " x", "", "*a", "%x", "it's", "a|b", "é",
+     1e-05, 0.5, 7, True, "sim:smoke", "/a b/c"],
+)  # fmt: skip
+def test_a_command_gives_its_values_back(value):
+    words = shlex.split(provenance.command("05_held_out", {"profile": "smoke", "x": value}))
+    assert words[:5] == ["phoebi", "run", "05_held_out", "--profile", "smoke"] and words[5] == "-p"
+    (name, values) = parse_assignment(words[6])
+    assert name == "x" and values == [value] and type(values[0]) is type(value)
+
+
 def test_the_foot_of_a_page_shows_the_whole_record():
-    text = provenance.foot({"command": "phoebi run a|b", "python": "3.11"})
+    text = provenance.foot({"command": "phoebi run a|b", "python": "3.11", "odd": "a`b``c\nd", "empty": ""})
     assert text.startswith(":::{dropdown} How this page was made\n") and text.endswith("\n:::")
-    assert "| command | `phoebi run a\\|b` |" in text and "| python | `3.11` |" in text
+    assert "| command | `phoebi run a\\|b` |\n| python | `3.11` |\n" in text
+    assert "| odd | ``` a`b``c d ``` |\n| empty | `–` |\n" in text
 
 
 def test_nothing_here_imports_torch():

@@ -175,12 +175,43 @@ def test_a_page_ends_with_how_it_was_made(project):
     assert freshness.record(job.executed)["inputs"]["source"][:12] in last.source
 
 
-def test_evidence_of_a_page_on_other_data(project):
+def test_a_page_on_other_data_says_so_and_grows_stale_with_them(project, monkeypatch):
     write(project, "print(seed)", 'data = ""')
     (job,) = runner.plan(["small"], "smoke", [], project / "out")
     assert job.evidence == "simulated"
-    (job,) = runner.plan(["small"], "smoke", ["data=somewhere"], project / "out")
-    assert job.evidence == "user"
+    folder = project / "somewhere" / "x"
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text("a\n")
+    monkeypatch.chdir(project)
+    (job,) = runner.plan(["small"], "smoke", ["data=somewhere/x"], project / "out")
+    assert job.evidence == "user" and job.parameters["data"] == str(folder), "the kernel runs elsewhere"
+    runner.run_one(job)
+    now = freshness.inputs(job.source, job.parameters, job.dataset)
+    (folder / "train.csv").write_text("ab\n")
+    assert freshness.folders_digest(job.parameters) != freshness.folders_digest({"data": ""}) == ""
+    assert freshness.inputs(job.source, job.parameters, job.dataset)["data"] != now["data"]
+    with pytest.raises(parameters.ParameterError, match="data: 'gone' is no folder"):
+        runner.plan(["small"], "smoke", ["data=gone"], project / "out")
+
+
+def test_two_runs_never_share_a_copy(project):
+    write(project, "print(seed)", 'data = ""')
+    for parent in ("a", "b"):
+        (project / parent / "x").mkdir(parents=True)
+    with pytest.raises(parameters.ParameterError, match=r"2 runs of this sweep .*small--data-x\.ipynb"):
+        runner.plan(["small"], "smoke", [f"data={project}/a/x,{project}/b/x"], project / "out")
+    with pytest.raises(parameters.ParameterError, match=r"small--seed-1\.ipynb"):
+        runner.plan(["small"], "smoke", ["seed=1,1"], project / "out")
+    assert len(runner.plan(["small", "small"], "smoke", [], project / "out")) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'])
+def test_changed_names_a_damaged_copy(project, content):
+    (project / "out").mkdir()
+    (project / "out" / "small.ipynb").write_text(content)
+    (project / "out" / "folder.ipynb").mkdir()
+    with pytest.raises(parameters.ParameterError, match=r"out/small\.ipynb: damaged.*delete it"):
+        runner.changed([], "smoke", project / "out")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": 3}', '{"nbformat": 4}'])

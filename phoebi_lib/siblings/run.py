@@ -59,7 +59,8 @@ class SiblingRun:
         """Return the banner that says what the numbers of this page are made from."""
         from phoebi_lib.provenance import Banner, versions
 
-        facts = {"benchmark": self.benchmark, "profile": self.profile, "data": Path(self.data).name or "fixture",
+        data = Path(self.data).resolve().name if self.data else "fixture"
+        facts = {"benchmark": self.benchmark, "profile": self.profile, "data": data,
                  "encoder": self.encoder, "evidence": self.evidence, **versions()}  # fmt: skip
         return Banner((REAL if self.data else STATEMENT,), tuple(facts.items()))
 
