@@ -68,7 +68,8 @@ def table(lines: Iterable[Mapping[str, Any]] | pd.DataFrame, **common: Any) -> p
         given[name] = given[name].where(given[name].notna(), value) if name in given else value
     frame = given.reindex(columns=[*COLUMNS, *(name for name in given.columns if name not in COLUMNS)])
     for name in (*_TEXTS, "missing"):
-        frame[name] = frame[name].fillna("").astype(str)
+        # a column that no line has is one of floats
+        frame[name] = frame[name].astype(object).fillna("").astype(str)
     for name in _NUMBERS:
         frame[name] = pd.to_numeric(frame[name]).astype("float64")
     for name in _COUNTS:

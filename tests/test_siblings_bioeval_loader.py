@@ -147,14 +147,28 @@ def test_awa2_names_the_split_by_its_sizes(tmp_path, seen, unseen, name):
 @pytest.mark.parametrize(("file", "change", "message"), [
     ("testclasses.txt", lambda text: text + "wide+hoop\n", "'wide\\+hoop' is in trainclasses.txt and"),
     ("testclasses.txt", swap("bare+plate", "bear"), "class 'bear' of the class lists is not in classes.txt"),
-    ("testclasses.txt", lambda text: "", "expected one name a line"),
-    ("classes.txt", swap("fine+hoop", "wide+hoop"), "each once"),
+    ("testclasses.txt", lambda text: "", "testclasses.txt: expected UTF-8 text of one name a line"),
+    ("classes.txt", swap("fine+hoop", "wide+hoop"), "classes.txt: .* each once, .*; line 2 is '2\\\\twide\\+hoop'"),
+    ("classes.txt", swap("fine+hoop", "fine hoop"), "classes.txt: .* line 2 is '2\\\\tfine hoop'"),
+    ("trainclasses.txt", swap("fine+hoop", "fine hoop"), "trainclasses.txt: .* line 2 is 'fine hoop'"),
+    ("predicate-matrix-binary.txt", swap("0", "no"), "binary.txt: expected 6 x 85 .*'no'"),
+    ("predicate-matrix-binary.txt", swap("0 ", ""), "binary.txt: expected 6 x 85 .*columns changed"),
     ("predicate-matrix-binary.txt", swap("1", "3"), "numbers 0 or 1"),
     ("predicate-matrix-binary.txt", lambda text: text.partition("\n")[2], "expected 6 x 85"),
 ])  # fmt: skip
 def test_awa2_refuses(broken, file, change, message):
     with pytest.raises(ValueError, match=message):
         folders.awa2(broken("awa2", file, change))
+
+
+def test_awa2_reads_a_byte_order_mark_and_refuses_latin_1(data, broken):
+    root = broken("awa2")
+    for file in root.glob("*.txt"):
+        file.write_text(file.read_text(), encoding="utf-8-sig")
+    pd.testing.assert_frame_equal(folders.awa2(root).table, folders.awa2(data / "awa2").table)
+    (root / "predicates.txt").write_bytes(b"gr\xfcn\n")
+    with pytest.raises(ValueError, match="predicates.txt: expected UTF-8"):
+        folders.awa2(root)
 
 
 def test_herbarium19_counts_positions_in_the_order_of_texts(data):
@@ -191,6 +205,16 @@ def test_herbarium19_refuses_a_split_that_does_not_name_each_position_once(broke
         folders.herbarium19(broken("herbarium19", "splits.json", lambda text: json.dumps(split)))
 
 
+@pytest.mark.parametrize("text", [
+    '{"old": [0, 1', '{"old": [0, 1, 2, 3]}', '{"old": ["0", "1"], "new": ["2", "3"]}', "[[0, 1], [2, 3]]", "7",
+    '{"old": 1, "new": 3}', '{"old": [0, "1"], "new": [2, 3]}', "\xff", ""])  # fmt: skip
+def test_herbarium19_names_a_split_that_is_none(broken, text):
+    root = broken("herbarium19")
+    (root / "splits.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match='splits.json: expected {"old": .numbers., "new": .numbers.} that name each'):
+        folders.herbarium19(root)
+
+
 def test_plantdoc_maps_test_classes_through_training(data, broken):
     table = folders.plantdoc(data / "plantdoc")
     test = table[table["split"] == "test"].groupby("class")[["label", "label_reference_code"]].first()
@@ -225,6 +249,23 @@ def test_few_shot_and_intra_species(data):
 def test_csv_of_species_and_variants_refuse(broken, name, load, change, message):
     with pytest.raises(ValueError, match=message):
         load(broken(name, "metadata.csv", change))
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "No columns"), (b"filepath,class\na.jpg,b,c\n", "line 2 has 3 cells, the head 2"),
+    (b"filepath,class\na.jpg,b\nc.jpg\n", "line 3 has 1 cells, the head 2"),
+    (b"filepath,class\na.jpg,gr\xfcn\n", "can't decode"),
+    ("filepath,class\na.jpg,b\n".encode("utf-16"), "can't decode"),
+])  # fmt: skip
+def test_a_csv_that_cannot_be_read_is_named(tmp_path, content, message):
+    (tmp_path / "metadata.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=f"metadata.csv: .*{message}.*; expected a CSV in UTF-8"):
+        layout.few_shot(tmp_path)
+
+
+def test_a_csv_may_start_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "metadata.csv").write_text("filepath,class\na.jpg,b\n", encoding="utf-8-sig")
+    assert layout.few_shot(tmp_path).to_dict("records") == [{"path": "a.jpg", "class": "b"}]
 
 
 @pytest.mark.parametrize(("name", "load", "gone"), [

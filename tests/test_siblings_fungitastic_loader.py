@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from phoebi_lib.siblings.fungitastic import fixture, fungiclef, layout, masks
+from phoebi_lib.siblings.fungitastic import fixture, fungiclef, fusion, layout, masks, segmentation
 from phoebi_lib.siblings.printed import printed
 
 
@@ -90,10 +90,11 @@ def test_names_of_tables(root, tables):
     (lambda t: t.assign(filename=["../0.JPG", *t["filename"][1:]]), "leaves the folder"),
     (lambda t: t.assign(filename=["/etc/0.JPG", *t["filename"][1:]]), "leaves the folder"),
     (lambda t: t.assign(filename=[None, *t["filename"][1:]]), "without filename"),
-    (lambda t: t.assign(category_id=[np.nan, *t["category_id"][1:]]), "row 0 is not"),
+    (lambda t: t.assign(category_id=[np.nan, *t["category_id"][1:]]), "Train.csv: .*row 0 is not, nan"),
     (lambda t: t.assign(category_id=[0.5, *t["category_id"][1:]]), "row 0 is not"),
     (lambda t: t.assign(category_id=-1), "open set only"),
     (lambda t: t[t["category_id"] != 2], r"without a gap; \[2\]"),
+    (lambda t: t.assign(category_id=[10**12, *t["category_id"][1:]]), r"Train.csv: .*\[5\] .* 1000000000000"),
 ])  # fmt: skip
 def test_damaged_tables_are_refused(tables, change, message):
     rewrite(tables / "metadata/FungiTastic/FungiTastic-Train.csv", change)
@@ -107,7 +108,7 @@ def test_a_table_without_labels_is_read_and_not_scored(tables):
     )
     table = layout.read_split(tables, "FewShot", "test")
     assert len(table) == 6
-    with pytest.raises(ValueError, match="nothing can be scored"):
+    with pytest.raises(ValueError, match="FewShot-Test.csv: .*nothing can be scored"):
         layout.labels(table)
 
 
@@ -155,7 +156,12 @@ def test_dates_fall_back_to_their_parts(root):
     assert pd.isna(table["eventDate"].iloc[-1]) and layout.dates(table).iloc[-1] == pd.Timestamp("2022-10-15")
     assert layout.dates(layout.read_split(root, "all", "test")).isna().tolist() == [False] * 9 + [True]
     odd = pd.DataFrame({"eventDate": ["2023-05-06T23:59:00+02:00", "soon", None]})
-    assert layout.dates(odd).tolist()[0] == pd.Timestamp("2023-05-06") and layout.dates(odd).isna().sum() == 2
+    odd.attrs["file"] = "Test.csv"
+    with pytest.warns(UserWarning, match="Test.csv: 2 of 3 rows have no date; .* found 'soon'"):
+        found = layout.dates(odd)
+    assert found.tolist()[0] == pd.Timestamp("2023-05-06") and found.isna().sum() == 2
+    with pytest.raises(ValueError, match="Test.csv: 3 of 3 .*'15-06-2023'"):
+        layout.dates(odd.assign(eventDate="15-06-2023"))
 
 
 def test_counts_are_compared_and_not_asserted(root):
@@ -210,12 +216,19 @@ def test_masks_of_the_fixture(root, tmp_path):
     for bad, message in (
         (good.drop(columns="rle"), "'rle' is missing"),
         (good.assign(label="hat"), "unknown labels hat"),
-        (good.assign(rle="__import__('os')"), "row 0: rle"),
+        (pd.concat([good.assign(label="hat"), good.assign(label=None)]), "unknown labels .*hat"),
+        (good.assign(rle="__import__('os')"), f"row 0: {good['file_name'][0]}: rle"),
+        (good.assign(width=0), f"TestMasks.parquet, row 0: {good['file_name'][0]}: width"),
+        (good.assign(height=np.nan), "width and height must be whole"),
         (good.assign(rle="[1.5, 2, 3, 4, 5]"), "whole"),
     ):
         bad.to_parquet(tmp_path / "masks/FungiTastic-Mini-TestMasks.parquet")
         with pytest.raises(ValueError, match=message):
             masks.read_masks(tmp_path, "test")
+    for rle in ("[1, 2, 2, 1, 0, 2, 1]", "[4, -1, 1, 1, 0, 2, 1]"):
+        good.assign(rle=rle).to_parquet(tmp_path / "masks/FungiTastic-Mini-TestMasks.parquet")
+        with pytest.raises(ValueError, match=f"TestMasks.parquet: {good['file_name'][0]}: rle"):
+            masks.parts_of(masks.read_masks(tmp_path, "test"), good["file_name"][0])
     with pytest.raises(FileNotFoundError):
         masks.read_masks(tmp_path, "val")
     with pytest.raises(ValueError, match="no masks"):
@@ -224,6 +237,45 @@ def test_masks_of_the_fixture(root, tmp_path):
         masks.parts_of(table.assign(file_name="a", width=range(100, 100 + len(table))), "a")
     for call in (lambda: masks.merged(first, "paper"), lambda: masks.read_masks(root, "dna")):
         with pytest.raises(ValueError, match="unknown"):
+            call()
+
+
+def test_masks_find_their_pictures_or_say_so(root, tables):
+    shutil.copytree(root / "FungiTastic-Mini", tables / "FungiTastic-Mini")
+    raw = pd.read_parquet(root / "masks/FungiTastic-Mini-ValidationMasks.parquet")
+    path = tables / "masks/FungiTastic-Mini-ValidationMasks.parquet"
+    path.parent.mkdir()
+    whole = segmentation.mask_pairs(root)
+    raw.assign(file_name=raw["file_name"].str.lower()).to_parquet(path)
+    assert list(segmentation.mask_pairs(tables)) == list(whole)
+    raw.assign(file_name=raw["file_name"].replace(raw["file_name"][0], "lost.JPG")).to_parquet(path)
+    with pytest.warns(UserWarning, match="ValidationMasks.parquet: 1 names of no picture in .*Mini-Val.csv: lost.JPG"):
+        assert list(segmentation.mask_pairs(tables)) == list(whole)[1:]
+    raw.assign(file_name="lost.JPG").to_parquet(path)
+    with pytest.raises(ValueError, match="no mask is left"):
+        segmentation.mask_pairs(tables)
+
+
+@pytest.mark.parametrize("content", [b"", "filename\nB\u00f8g\n".encode("latin-1"), "filename\na\n".encode("utf-16"),
+                                     b"filename,observationID\na,1\nb,2,3\n", b"filename\na,1\nb,2\n"])  # fmt: skip
+def test_unreadable_tables_are_named(tables, content):
+    path = tables / "metadata/FungiTastic/FungiTastic-Train.csv"
+    path.write_bytes(content)
+    for call in (lambda: layout.read_split(tables, "all", "train"), lambda: fungiclef.read_poison_list(path, 2)):
+        with pytest.raises(ValueError, match="Train.csv: cannot be read"):
+            call()
+
+
+def test_errors_of_columns_name_the_table(root):
+    train = layout.read_split(root, "all", "train")
+    p, bare = np.full((len(train), 5), 0.2), train.drop(columns="habitat")
+    for call, message in (
+        (lambda: layout.poisonous(train.drop(columns="poisonous"), 5), "'poisonous' is missing"),
+        (lambda: layout.poisonous(train.assign(poisonous=2), 5), "row 0 is not"),
+        (lambda: fusion.metadata_prior(train, train["category_id"], bare, p, "H"), "'habitat'"),
+        (lambda: fungiclef.by_observation(train.assign(observationID=7), p), "observation 7 has images of several"),
+    ):
+        with pytest.raises(ValueError, match=f"Train.csv: .*{message}"):
             call()
 
 

@@ -1,5 +1,6 @@
 """FungiTastic's metrics and baselines against hand-made vectors and independent references."""
 
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -73,6 +74,8 @@ def test_metrics_refuse_what_they_cannot_score():
         lambda: metrics.open_set([], [1.0]), lambda: metrics.open_set([1.0], []),
         lambda: metrics.open_set([np.inf], [1.0]), lambda: metrics.tnr95([1.0], [0.0], "paper"),
         lambda: metrics.choose_threshold([1.0, 2.0], [0, 0]), lambda: costs.mean_cost([], [], np.eye(3)),
+        lambda: metrics.top_k(np.eye(2), [0, np.nan], 1), lambda: metrics.fold_unknown([0, np.nan], [0]),
+        lambda: metrics.macro_f1([0, 0.5], [0, 0], 2), lambda: costs.poison_costs([np.nan, 0.0]),
         lambda: costs.mean_cost([2], [0], np.eye(3)), lambda: costs.mean_cost([0], [-2], np.eye(3)),
     ):  # fmt: skip
         with pytest.raises(ValueError):
@@ -427,6 +430,12 @@ def test_binary_and_semantic_iou():
             call()
 
 
+def test_instances_of_a_part_are_one_mask_for_the_mean_iou():
+    a, b = box(0, 0, 10, 8), box(10, 10, 20, 20)
+    pairs = {"x": ({"cap": a | b, "fruiting_body": a | b}, [("cap", a), ("cap", b)])}
+    assert segmentation.thresholded(pairs)["mIoU"] == 1
+
+
 def test_average_precision_by_hand():
     a, b = box(0, 0, 10, 10), box(10, 10, 20, 20)
     near = box(0, 0, 10, 8)  # IoU 0.8 with a
@@ -462,9 +471,13 @@ def test_average_precision_by_hand():
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """The fixture with drawn features: 16 numbers a picture, around a centre of its species."""
     root = tmp_path_factory.mktemp("fungi")
     fixture.write(root)
+    return drawn(root)
+
+
+def drawn(root):
+    """The fixture with drawn features: 16 numbers a picture, around a centre of its species."""
     tables = [pd.read_csv(path) for path in sorted(root.rglob("*.csv"))]
     species = pd.concat(tables).drop_duplicates("filename").set_index("filename")["species"]
 
@@ -514,3 +527,50 @@ def test_every_task_has_its_line(study):
     assert low["costs", "poison cost, likeliest"] == 60 and low["few-shot", "Top-1, 1-NN"] == pytest.approx(1 / 3)
     assert (table["metric"].str.contains("uses labels") == (table["metric"] == "Top-1, online (uses labels)")).all()
     assert 0.9 < value["segmentation", "binary IoU, threshold", "ours"] < 1
+
+
+def test_a_class_that_training_lacks_is_an_error_and_never_dropped(study, tmp_path):
+    root = shutil.copytree(study.run.root, tmp_path / "fungi")
+    for split in ("Val", "Test"):
+        for task in ("ClosedSet", "OpenSet"):
+            path = root / f"metadata/FungiTastic/FungiTastic-{task}-{split}.csv"
+            table = pd.read_csv(path)
+            table.loc[table["category_id"] == 2, "category_id"] = 9
+            table.to_csv(path, index=False)
+    value = evaluate(drawn(root).run).set_index(["task", "metric"])["value"]
+    for task, name in (("closed set", "linear probe, test"), ("captions", "image + text")):
+        assert value[task, f"Top-1, {name}"] <= 0.8
+    assert value["costs", "user loss, likeliest"] >= 0.2
+
+
+def test_tables_that_contradict_each_other_or_teach_nothing_are_refused(study, tmp_path):
+    root = shutil.copytree(study.run.root, tmp_path / "fungi")
+    folder = root / "metadata/FungiTastic"
+    for split, table, label, message in (
+        ("test", "ClosedSet-Test", 3, "category_id 3 in .*ClosedSet-Test.csv but 0 in .*OpenSet-Test.csv"),
+        ("test", "OpenSet-Test", -1, "category_id 0 in .*ClosedSet-Test.csv but -1 in .*OpenSet-Test.csv"),
+        ("val", "ClosedSet-Val", 9, "category_id 9 in .*ClosedSet-Val.csv but 0 in"),
+    ):
+        path = folder / f"FungiTastic-{table}.csv"
+        before = path.read_text()
+        changed = pd.read_csv(path)
+        changed.loc[0, "category_id"] = label
+        changed.to_csv(path, index=False)
+        with pytest.raises(ValueError, match=message):
+            drawn(root).split("all", split)
+        path.write_text(before)
+    closed = pd.read_csv(folder / "FungiTastic-ClosedSet-Test.csv")
+    closed.to_csv(folder / "FungiTastic-OpenSet-Test.csv", index=False)
+    with pytest.raises(ValueError, match="OpenSet-Test.csv: .* all 10 here are known"):
+        drawn(root).open_set()
+    train = folder / "FungiTastic-Train.csv"
+    pd.read_csv(train).assign(category_id=0).to_csv(train, index=False)
+    with pytest.raises(ValueError, match="FungiTastic-Train.csv: training has one class only"):
+        evaluate(drawn(root).run)
+    for split in ("ClosedSet-Val", "OpenSet-Val"):
+        path = folder / f"FungiTastic-{split}.csv"
+        pd.read_csv(path).assign(category_id=9).to_csv(path, index=False)
+    fixture_train = pd.read_csv(study.run.root / "metadata/FungiTastic/FungiTastic-Train.csv")
+    fixture_train.to_csv(train, index=False)
+    with pytest.raises(ValueError, match="ClosedSet-Val.csv: no image of a training class"):
+        drawn(root).calibrated()

@@ -84,6 +84,13 @@ def test_split_files_may_lack_columns_or_a_header_and_needles_come_from_names_th
         layout.leakage(unknown)
 
 
+def test_blanks_round_a_needle_s_name_hide_no_leakage(broken):
+    path = broken / "splits" / "benchtop_random.csv"
+    path.write_text(path.read_text().replace("test,03", "test, 03"))
+    with pytest.warns(UserWarning, match="1 of 10 needles"):
+        layout.leakage(layout.load(broken).tiles)
+
+
 def test_a_needle_in_two_splits_is_reported_and_warned_of(root):
     tiles = layout.load(root).tiles
     with pytest.warns(UserWarning, match="1 of 10 needles"):
@@ -109,7 +116,14 @@ def test_a_needle_in_two_splits_is_reported_and_warned_of(root):
     ("bboxes/val", lambda d: d["annotations"].append(3), "is no object"),
     ("bboxes/val", lambda d: d["images"][0].update(id=d["images"][1]["id"]), "stands twice"),
     ("bboxes/val", lambda d: d["images"][0].update(file_name="../secret.png"), "leaves the folder"),
-    ("bboxes/val", lambda d: d["images"][0].update(file_name="benchtop/new.png"), "files only"),
+    ("bboxes/val", lambda d: d["images"][0].update(file_name="benchtop/new.png"), "needle04_a.png stands in .* only"),
+    ("keypoints/val", lambda d: d["images"].append({"id": 9, "file_name": "benchtop/new.png"}), "bboxes.val.*stands"),
+    ("keypoints/val", lambda d: d["annotations"][0].update(image_id=[100]), r"image_id \[100\]"),
+    ("keypoints/val", lambda d: d["images"][0].update(id=[100]), r"an id in 'images' is \[100\]"),
+    ("keypoints/val", lambda d: d["categories"][0].update(id=None), "an id in 'categories' is None"),
+    ("keypoints/val", lambda d: d["images"][1].update(width=640, height=640), "declared as 640 x 640"),
+    ("keypoints/val", lambda d: d["annotations"][2].update(keypoints=[5000, -3, 2]), r"entry 2, .*\(5000, -3\)"),
+    ("bboxes/val", lambda d: d["annotations"][1].update(bbox=[250, 9, 36, 36]), "entry 1, the centre of a box"),
     ("bboxes/val", lambda d: d["images"][0].update(file_name="benchtop/needle01_a.png"), "a tile has one split"),
 ])  # fmt: skip
 def test_broken_annotation_files_are_named(broken, file, edit, message):
@@ -119,7 +133,20 @@ def test_broken_annotation_files_are_named(broken, file, edit, message):
     assert str(broken) in str(caught.value)
 
 
+def test_a_tile_whose_boxes_are_gone_is_no_tile_without_truth(broken):
+    def lose(data):
+        lost = data["images"].pop(0)["id"]
+        data["annotations"] = [entry for entry in data["annotations"] if entry["image_id"] != lost]
+
+    change(broken / "annotations" / "bboxes" / "train.json", lose)
+    with pytest.raises(ValueError, match=r"bboxes.train\.json: benchtop/needle01_a\.png stands in .*keypoints.train"):
+        layout.load(broken)
+
+
 @pytest.mark.parametrize(("text", "message"), [
+    ("", "handheld_random.csv: not a readable CSV"),
+    ("file_name,split\nhandheld/needle07_a.png,train\nhandheld/needle08_a.png,train,08\n", "random.csv: not a"),
+    ("file_name,split\nhandheld/needle07_a.png,train,07\n", "handheld_random.csv: line 2 has more cells"),
     ("name,split\nhandheld/needle07_a.png,train\n", "no column file_name"),
     ("file_name,split\nhandheld/needle07_a.png,dev\n", "split 'dev'"),
     ("file_name,split\nhandheld/needle07_a.png,\n", "split ''"),
@@ -179,6 +206,8 @@ def test_predictions_of_both_formats_are_one_table(root):
     (lambda d: d[3].update(category_id=2), "category_id 2"),
     (lambda d: d[3].pop("keypoints"), "bbox must be 4"),
     (lambda d: d.append(1), "list of entries"),
+    (lambda d: d[3].update(image_id=[100]), r"entry 3: image_id \[100\]"),
+    (lambda d: d[3].update(keypoints=[600, 9, 1]), r"entry 3, a point at \(600, 9\), lies outside benchtop/"),
 ])  # fmt: skip
 def test_broken_results_are_named(broken, edit, message):
     path = broken / "predictions" / "keypoints.json"
@@ -203,10 +232,19 @@ def test_ids_that_mean_two_things_and_files_of_no_kind_are_refused(broken):
         (table.drop(columns="w"), "expected the columns"), (table.assign(score="x"), "line 2 has"),
         (table.assign(h=-1), "negative"), (table.assign(file_name="benchtop/none.png"), "tile_id 'benchtop/none.png'"),
         (table.assign(**{"class": "hole"}), "class 'hole'"), (table.assign(file_name="../a.png"), "leaves"),
+        (table.assign(x0=600), "wrong.csv: .*entry 0, the centre of a box at"),
+        (table.assign(**{"class": ["", *table["class"][1:]]}), "line 2 has an empty cell"),
     ):  # fmt: skip
         wrong.to_csv(broken / "wrong.csv", index=False)
         with pytest.raises(ValueError, match=message):
             read_predictions(broken / "wrong.csv", needl)
+    header = ",".join(table).encode()
+    for content in (b"", header + b"\na,b\n1,2,3,4,5,6,7,8\n", header + b"\n\xe9.png,stomata,1,2,3,4,5\n"):
+        (broken / "wrong.csv").write_bytes(content)
+        with pytest.raises(ValueError, match=r"wrong\.csv: not a readable CSV"):
+            read_predictions(broken / "wrong.csv", needl)
+    (broken / "wrong.csv").write_bytes(header + b"\n")
+    assert read_predictions(broken / "wrong.csv", needl).empty, "a detector may find nothing"
 
 
 def test_a_capture_is_rescaled_and_cut_row_by_row(root):

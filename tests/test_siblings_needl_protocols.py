@@ -157,6 +157,11 @@ def test_undefined_and_zero_scores():
     assert stray.loc[[STOMATA, PSEUDO, "class mean"], "f1"].tolist() == [1, 0, 0.5], "a tile without truth adds FPs"
     unseen = of([("a", PSEUDO, 5, 5, 0.2), ("a", PSEUDO, 9, 9, 0.6), ("c", PSEUDO, 5, 5, 0.6)], "honest")
     assert unseen.loc[PSEUDO, ["threshold", "fp"]].tolist() == [0.6, 1], "no truth on val: its highest score there"
+    assert of([], "honest").loc[STOMATA, "f1"] == 0, "nothing found anywhere is an answer"
+    with pytest.raises(ValueError, match="no prediction on any of the 1 validation tiles"):
+        of([("b", STOMATA, 5, 5, 0.4)], "honest")
+    with pytest.raises(ValueError, match=r"entry 1, a point at \(600, 5\), lies outside c"):
+        of([("b", STOMATA, 5, 5, 0.4), ("c", STOMATA, 600, 5, 0.4)])
     with pytest.raises(ValueError, match="unknown variant"):
         of([], "best")
     with pytest.raises(ValueError, match="no tiles to score"):
@@ -246,6 +251,11 @@ def test_decoding_suppresses_neighbours_and_keeps_the_first_of_a_plateau():
     assert keypoints.decode(heat, 0.3) == [(0, 0, 0.3)], "a flat map is one plateau"
     heat[:], heat[10, 10], heat[12, 5] = 0, 0.4, 0.4
     assert keypoints.decode(heat, 0.1) == [(10, 10, 0.4)], "equal peaks inside one window"
+    heat[7, 9] = np.nan
+    with pytest.raises(ValueError, match="NaN at x = 9, y = 7"):
+        keypoints.decode(heat)
+    with pytest.raises(ValueError, match="^a, stomata: the heat map is NaN"):
+        keypoints.predictions(torch.from_numpy(np.stack([heat, heat])[None]), ["a"])
     noise = ndimage.gaussian_filter(np.random.default_rng(0).normal(size=(128, 128)), 4)
     peaks = [(x, y) for y in range(128) for x in range(128)
              if noise[y, x] == noise[max(0, y - 18) : y + 19, max(0, x - 18) : x + 19].max()]  # fmt: skip

@@ -65,8 +65,10 @@ def semi_supervised_kmeans(
         block: rows whose distances are computed at a time.
 
     Raises:
-        ValueError: no unlabelled row, or ``k`` below the number of labelled classes.
+        ValueError: no unlabelled row, ``k`` below the number of labelled classes, or no iteration.
     """
+    if iterations < 1:
+        raise ValueError(f"k-means: iterations = {iterations}; expected one at least")
     names, own = np.unique(np.asarray(classes), return_inverse=True)
     if k < len(names) or not len(unlabelled):
         raise ValueError(f"k = {k} clusters for {len(names)} labelled classes and {len(unlabelled)} unlabelled images; "

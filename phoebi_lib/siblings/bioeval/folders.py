@@ -30,12 +30,12 @@ def awa2(root: str | Path) -> Animals:
     """Return AwA2; each image has the attributes of its class, and the class lists on disk say which are unseen.
 
     The authors' five unseen classes are published nowhere that we know, so none ship here. Lines of ``classes.txt`` may
-    be bare names or ``number TAB name``.
+    be bare names or ``number TAB name``; a name holds no blank (``polar+bear``).
 
     Raises:
         FileNotFoundError: a text file or the folder of a class is not there.
         ValueError: class lists that overlap, are empty or name an unknown class; a matrix of another shape or with
-            other values than 0 and 1; a name that occurs twice; a class without pictures.
+            other values than 0 and 1; a line that is no name or occurs twice; a class without pictures.
     """
     root = Path(root)
     classes, attributes, seen, unseen = (
@@ -45,10 +45,15 @@ def awa2(root: str | Path) -> Animals:
         raise ValueError(f"{root}: {both[0]!r} is in trainclasses.txt and in testclasses.txt; unseen means in one only")
     if unknown := [name for name in (*seen, *unseen) if name not in classes]:
         raise ValueError(f"{root}: class {unknown[0]!r} of the class lists is not in classes.txt")
-    matrix = np.loadtxt(_present(root / "predicate-matrix-binary.txt"), ndmin=2)
+    file = _present(root / "predicate-matrix-binary.txt")
+    expected = (f"{file}: expected {len(classes)} x {len(attributes)} numbers 0 or 1, as classes.txt and "
+                "predicates.txt have lines")  # fmt: skip
+    try:
+        matrix = np.loadtxt(file, ndmin=2, encoding="utf-8-sig")
+    except ValueError as error:
+        raise ValueError(f"{expected}; {error}") from error
     if matrix.shape != (len(classes), len(attributes)) or not np.isin(matrix, (0, 1)).all():
-        raise ValueError(f"{root}/predicate-matrix-binary.txt: expected {len(classes)} x {len(attributes)} numbers 0 "
-                         f"or 1, as classes.txt and predicates.txt have lines; found {matrix.shape}")  # fmt: skip
+        raise ValueError(f"{expected}; found {matrix.shape}")
     labels = pd.DataFrame(matrix.astype(np.int64), classes, attributes)
     parts = []
     for split, names in (("train", seen), ("test", unseen)):
@@ -68,7 +73,7 @@ def herbarium19(root: str | Path) -> pd.DataFrame:
 
     Raises:
         FileNotFoundError: neither ``small-train`` nor ``train`` is there.
-        ValueError: no list fits, or it does not name each position once.
+        ValueError: no list fits, ``splits.json`` is none, or it does not name each position once.
     """
     root = Path(root)
     folder = next((name for name in ("small-train", "train") if (root / name).is_dir()), None)
@@ -77,16 +82,12 @@ def herbarium19(root: str | Path) -> pd.DataFrame:
     classes = _classes(root / folder)
     table = _pictures(root, folder, classes)
     if (root / "splits.json").is_file():
-        parts = json.loads((root / "splits.json").read_text())
-        old, new = list(parts["old"]), list(parts["new"])
+        old = _old_of(root / "splits.json", len(classes))
     elif len(classes) == SPECIES:
         old = old_positions()
-        new = sorted(set(range(SPECIES)) - set(old))
     else:
         raise ValueError(f"{root}: {len(classes)} species, but the published list has {SPECIES}; "
                          'write splits.json with {"old": [positions], "new": [positions]}')  # fmt: skip
-    if sorted(old + new) != list(range(len(classes))) or not old or not new:
-        raise ValueError(f"{root}/splits.json: old and new must name each position 0 to {len(classes) - 1} once")
     position = table["class"].map({name: i for i, name in enumerate(classes)})
     return keyed(table.assign(position=position, old=position.isin(old)), str(root))
 
@@ -94,6 +95,20 @@ def herbarium19(root: str | Path) -> pd.DataFrame:
 def old_positions() -> list[int]:
     """Return the 341 positions, 0..682 in lexicographic order of folders, of Herbarium19's published Old species."""
     return pd.read_csv(Path(__file__).with_name("herbarium19_old.csv"))["position"].tolist()
+
+
+def _old_of(file: Path, n: int) -> list[int]:
+    """Return the Old ones of ``n`` positions by a split of one's own."""
+    try:
+        parts = json.loads(file.read_text(encoding="utf-8-sig"))
+        old, new = list(parts["old"]), list(parts["new"])
+        if old and new and sorted(old + new) == list(range(n)):
+            return old
+        found = f"{old[:5]} and {new[:5]}"
+    except (KeyError, TypeError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+    raise ValueError(f'{file}: expected {{"old": [numbers], "new": [numbers]}} that name each position 0 to {n - 1} '
+                     f"once, neither list empty; found {found}")  # fmt: skip
 
 
 def plantdoc(root: str | Path) -> pd.DataFrame:
@@ -121,9 +136,21 @@ def plantdoc(root: str | Path) -> pd.DataFrame:
 
 def _names(file: Path) -> list[str]:
     """Return the last field of each line that is not empty."""
-    names = [line.split()[-1] for line in _present(file).read_text().splitlines() if line.strip()]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"{file}: expected one name a line, each once; found {len(names)}")
+    expected = f"{file}: expected UTF-8 text of one name a line, each once, without blanks, alone or after a number"
+    try:
+        lines = _present(file).read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{expected}; {error}") from error
+    names: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not (fields := line.split()):
+            continue
+        *before, name = fields
+        if name in names or len(before) > 1 or not all(one.isdigit() for one in before):
+            raise ValueError(f"{expected}; line {number} is {line.strip()!r}")
+        names.append(name)
+    if not names:
+        raise ValueError(f"{expected}; it has no line")
     return names
 
 

@@ -18,7 +18,7 @@ def simpleshot(support: np.ndarray, classes: ArrayLike, query: np.ndarray) -> np
     """Return the predicted class of each query: the nearest class centroid after centring on the support mean ("CL2N").
 
     Everything is of unit norm before and after centring; a vector that centring makes zero stays zero; centroids are
-    not normed again. Ties go to the class that sorts first.
+    not normed again. Ties, up to rounding, go to the class that sorts first.
 
     Args:
         support: (S, D) features, raw or of unit norm.
@@ -29,7 +29,7 @@ def simpleshot(support: np.ndarray, classes: ArrayLike, query: np.ndarray) -> np
         ValueError: fewer than two classes, or support features that are all alike.
     """
     names, codes = np.unique(np.asarray(classes), return_inverse=True)
-    support, query = normalize(support), normalize(query)
+    support, query = (normalize(np.asarray(part, np.float64)) for part in (support, query))
     if len(names) < 2 or np.ptp(support, axis=0).max() == 0:
         raise ValueError(f"SimpleShot: {len(names)} classes in the support, or features that are all alike; "
                          "expected two classes and two different vectors at least")  # fmt: skip
@@ -73,8 +73,11 @@ def plantdoc(table: pd.DataFrame, features: pd.DataFrame, *, k: int = 1, repeats
 
 
 def few_shot(table: pd.DataFrame, features: pd.DataFrame, *, shots: Sequence[int] = (1, 5), folds: int = 5,
-             seed: int = 0) -> pd.DataFrame:  # fmt: skip
+             seed: int = 0, leave_out: bool = False) -> pd.DataFrame:  # fmt: skip
     """Return the accuracy, 0..1, of species by ``k`` images a class for each ``k`` of ``shots``; all others are tested.
+
+    A class with fewer than ``k`` images is an error, as published; or with ``leave_out`` it is left out, and the line
+    is ``ours`` and its metric counts the classes that are missing.
 
     Raises:
         ValueError: a class with fewer than ``k`` images (named), no image left to test, or unusable features.
@@ -82,14 +85,17 @@ def few_shot(table: pd.DataFrame, features: pd.DataFrame, *, shots: Sequence[int
     X, lines = features_of(features, table["path"].tolist(), "few-shot"), []
     classes, counts = table["class"].to_numpy(str), table["class"].value_counts()
     for k in shots:
-        if (small := counts[counts < k]).size:
+        small = counts[counts < k]
+        if small.size and not leave_out:
             raise ValueError(f"few-shot: class {small.index[0]!r} has {small.iloc[0]} images, {k}-shot needs {k}; "
                              "leave the class out or take fewer shots")  # fmt: skip
-        if (n := len(table) - k * counts.size) == 0:
+        kept = ~np.isin(classes, small.index.to_numpy(str))
+        if (n := kept.sum() - k * (counts.size - small.size)) == 0:
             raise ValueError(f"few-shot: no image is left to test after {k} of each class")
-        right = []
+        X_kept, names, right = X[kept], classes[kept], []
         for fold in range(seed, seed + folds):
-            support = draw(classes, k, fold)
-            right.append((simpleshot(X[support], classes[support], X[~support]) == classes[~support]).mean())
-        lines.append(result("species few-shot", "paper", f"accuracy, {k}-shot", right, n))
+            support = draw(names, k, fold)
+            right.append((simpleshot(X_kept[support], names[support], X_kept[~support]) == names[~support]).mean())
+        variant, note = ("ours", f", {small.size} of {counts.size} classes left out") if small.size else ("paper", "")
+        lines.append(result("species few-shot", variant, f"accuracy, {k}-shot{note}", right, n))
     return pd.DataFrame(lines)

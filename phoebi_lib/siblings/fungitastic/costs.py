@@ -18,7 +18,11 @@ def poison_costs(poisonous: ArrayLike, missed: float = 100.0, alarm: float = 1.0
 
     Args:
         poisonous: bool (C,). Unknown counts as edible, as truth and as answer: the paper does not say, the code does.
+
+    Raises ValueError for a flag other than 0 and 1.
     """
+    if not np.isin(poisonous, (0, 1)).all():
+        raise ValueError("poisonous must be True or False (1 or 0) for each class")
     flags = np.append(np.asarray(poisonous, dtype=bool), False)
     return np.where(flags[:, None] & ~flags, missed, np.where(~flags[:, None] & flags, alarm, 0.0))
 

@@ -61,14 +61,14 @@ def _time(study: Study) -> Iterator[_Line]:
 
 def _costs(study: Study) -> Iterator[_Line]:
     train, test, p = study.split("all", "train"), study.split("all", "test"), study.calibrated()
-    poisonous = layout.poisonous(train.table, study.n_classes())
-    answers = {"likeliest": p.argmax(axis=1), "majority": np.full(len(test.y), study.majority())}
+    y, poisonous = metrics.fold_unknown(test.y, train.y), layout.poisonous(train.table, study.n_classes())
+    answers = {"likeliest": p.argmax(axis=1), "majority": np.full(len(y), study.majority())}
     matrices = {"poison cost": costs.poison_costs(poisonous), "user loss": costs.user_loss_costs(poisonous)}
     for name, matrix in matrices.items():
-        low = costs.mean_cost(test.y, answers["majority"], matrix)
+        low = costs.mean_cost(y, answers["majority"], matrix)
         least = costs.least_expected_cost(p, matrix)
-        yield "costs", f"{name}, likeliest", "paper", costs.mean_cost(test.y, answers["likeliest"], matrix), low, len(p)
-        yield "costs", f"{name}, least expected", "ours", costs.mean_cost(test.y, least, matrix), low, len(p)
+        yield "costs", f"{name}, likeliest", "paper", costs.mean_cost(y, answers["likeliest"], matrix), low, len(p)
+        yield "costs", f"{name}, least expected", "ours", costs.mean_cost(y, least, matrix), low, len(p)
 
 
 def _fused(study: Study) -> Iterator[_Line]:

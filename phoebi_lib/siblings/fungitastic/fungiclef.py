@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from phoebi_lib.siblings.fungitastic.baselines import class_means, prepare
-from phoebi_lib.siblings.fungitastic.layout import check_table, column, labels, on_disk
+from phoebi_lib.siblings.fungitastic.layout import check_table, column, labels, on_disk, read_table, source
 
 
 def clean_caption(text: str) -> str:
@@ -63,8 +63,8 @@ def read_2023(root: str | Path, split: str) -> pd.DataFrame:
     if split not in folders:
         raise ValueError(f"unknown split {split!r}; FungiCLEF 2023 has train and val")
     path = Path(root) / f"FungiCLEF2023_{split}_metadata_PRODUCTION.csv"
-    table = check_table(pd.read_csv(path, low_memory=False), str(path), key="image_path")
-    column(table, "class_id", str(path))
+    table = check_table(read_table(path), key="image_path")
+    column(table, "class_id")
     table = table.rename(columns={"class_id": "category_id", "image_path": "filename"})
     labels(table)
     spelt = on_disk(Path(root) / folders[split], table["filename"])
@@ -76,8 +76,8 @@ def read_poison_list(path: str | Path, n_classes: int) -> np.ndarray:
 
     Raises ValueError for a missing column, a class given twice or out of range, or a flag other than 0 and 1.
     """
-    table = pd.read_csv(path)
-    ids, flags = column(table, "class_id", str(path)), column(table, "poisonous", str(path))
+    table = read_table(path)
+    ids, flags = column(table, "class_id"), column(table, "poisonous")
     if ids.duplicated().any() or not ids.isin(range(n_classes)).all() or not flags.isin((0, 1)).all():
         raise ValueError(f"{path}: expected each class of 0..{n_classes - 1} at most once, with poisonous 0 or 1")
     return np.isin(np.arange(n_classes), ids[flags == 1])
@@ -105,7 +105,8 @@ def by_observation(table: pd.DataFrame, X: np.ndarray) -> tuple[pd.DataFrame, np
 
     Raises ValueError for an observation with several labels.
     """
-    if "category_id" in table and (table.groupby("observationID")["category_id"].nunique() > 1).any():
-        raise ValueError("an observation has images of several classes; it cannot be scored as one")
+    if "category_id" in table and (several := table.groupby("observationID")["category_id"].nunique() > 1).any():
+        raise ValueError(f"{source(table)}: observation {several.idxmax()} has images of several classes; it cannot be "
+                         "scored as one")  # fmt: skip
     _, firsts, group = np.unique(table["observationID"].to_numpy(), return_index=True, return_inverse=True)
     return table.iloc[firsts].reset_index(drop=True), class_means(prepare(X), group, len(firsts))

@@ -12,6 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
+from phoebi_lib.siblings.fungitastic.layout import column
+
 #: What the paper's Table 5 combines, by its letters.
 ATTRIBUTES = {"H": "habitat", "M": "month", "S": "substrate", "MS": "metaSubstrate"}
 SETS = ("H", "M", "S", "MS", "H+M", "H+S", "H+MS", "M+S", "M+MS", "H+M+S", "H+M+MS")
@@ -58,11 +60,10 @@ def metadata_prior(
     letters = attributes.split("+")
     if unknown := [letter for letter in letters if letter not in ATTRIBUTES]:
         raise ValueError(f"unknown attributes {', '.join(unknown)}; known: {', '.join(ATTRIBUTES)}")
-    names = [ATTRIBUTES[letter] for letter in letters]
-    if missing := [name for name in names if name not in train or name not in table]:
-        raise ValueError(f"columns missing for the metadata prior: {', '.join(missing)}")
     n_classes = probabilities.shape[1]
-    return with_priors(probabilities, [prior_factor(train[n], y_train, table[n], n_classes) for n in names], variant)
+    factors = [prior_factor(column(train, name), y_train, column(table, name), n_classes)
+               for name in (ATTRIBUTES[letter] for letter in letters)]  # fmt: skip
+    return with_priors(probabilities, factors, variant)
 
 
 def text_logits(

@@ -65,31 +65,55 @@ def read_split(root: str | Path, subset: str, split: str, task: str = "closed") 
     ``filename`` and ``observationID`` are required; what else a protocol needs, :func:`column` asks for. Without
     ``category_id`` (older test tables) pictures can be embedded, and :func:`labels` refuses to score.
 
-    Raises as :func:`metadata_path` and :func:`check_table`; ValueError also for -1 outside an open set, and for
-    training classes that are not 0..C-1 without a gap.
+    Raises as :func:`metadata_path`, :func:`read_table` and :func:`check_table`; ValueError also for -1 outside an open
+    set, and for training classes that are not 0..C-1 without a gap.
     """
     path = metadata_path(root, subset, split, task)
-    table = check_table(pd.read_csv(path, low_memory=False), str(path))
+    table = check_table(read_table(path))
     if "category_id" in table:
         ids = labels(table)
         if task == "closed" and (ids == UNKNOWN).any():
             raise ValueError(f"{path}: category_id -1 (unknown) belongs into an open set only")
-        if split == "train" and len(np.unique(ids)) != ids.max() + 1:
-            gaps = np.setdiff1d(np.arange(ids.max()), ids)
-            raise ValueError(f"{path}: training classes must be 0..C-1 without a gap; {gaps[:5].tolist()} have no row")
+        seen = np.unique(ids)
+        if split == "train" and not np.array_equal(seen, np.arange(len(seen))):
+            gaps = np.setdiff1d(np.arange(len(seen)), seen)
+            raise ValueError(f"{path}: training classes must be 0..C-1 without a gap; {gaps[:5].tolist()} have no row, "
+                             f"yet there is {seen[-1]}")  # fmt: skip
     return table
 
 
-def check_table(table: pd.DataFrame, what: str, key: str = "filename") -> pd.DataFrame:
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Return a CSV or Parquet file as a table; :func:`source` knows its file.
+
+    Raises FileNotFoundError; ValueError for a file that is empty, damaged, ragged or, if CSV, not in UTF-8.
+    """
+    try:
+        parquet = Path(path).suffix == ".parquet"
+        table = pd.read_parquet(path) if parquet else pd.read_csv(path, low_memory=False)
+        if not (parquet or isinstance(table.index, pd.RangeIndex)):
+            raise ValueError("rows have more fields than the header")
+    except ValueError as error:
+        raise ValueError(f"{path}: cannot be read ({error}); expected a table as published, CSV in UTF-8") from error
+    table.attrs["file"] = str(path)
+    return table
+
+
+def source(table: pd.DataFrame) -> str:
+    """Return the file that a table came from, for messages, or "table"."""
+    return table.attrs.get("file", "table")
+
+
+def check_table(table: pd.DataFrame, key: str = "filename") -> pd.DataFrame:
     """Return ``table`` with its key column as text.
 
     Raises ValueError for an empty table, a missing column, a key that is empty, given twice or leads out of its
     folder, or an observation without a number.
     """
+    what = source(table)
     if table.empty:
         raise ValueError(f"{what}: no row")
-    names = column(table, key, what)
-    if names.isna().any() or column(table, "observationID", what).isna().any():
+    names = column(table, key)
+    if names.isna().any() or column(table, "observationID").isna().any():
         raise ValueError(f"{what}: a row without {key} or observationID")
     names = names.astype(str)
     if names.duplicated().any():
@@ -100,21 +124,24 @@ def check_table(table: pd.DataFrame, what: str, key: str = "filename") -> pd.Dat
     return table.assign(**{key: names})
 
 
-def column(table: pd.DataFrame, name: str, what: str = "table") -> pd.Series:
+def column(table: pd.DataFrame, name: str, what: str = "") -> pd.Series:
     """Return a column. Raises ValueError where it is missing."""
     if name not in table:
-        raise ValueError(f"{what}: the column {name!r} is missing; found {', '.join(map(str, table.columns[:12]))}")
+        found = ", ".join(map(str, table.columns[:12]))
+        raise ValueError(f"{what or source(table)}: the column {name!r} is missing; found {found}")
     return table[name]
 
 
 def labels(table: pd.DataFrame) -> np.ndarray:
     """Return ``category_id`` as int64 (N,); -1 is unknown. Raises ValueError if it is missing or no whole number."""
     if "category_id" not in table:
-        raise ValueError("this table has no category_id: its pictures can be embedded, but nothing can be scored on it")
+        raise ValueError(f"{source(table)}: no category_id; its pictures can be embedded, but nothing can be scored")
     ids = pd.to_numeric(table["category_id"], errors="coerce").to_numpy(dtype=np.float64)
     bad = ~((ids == np.floor(ids)) & (ids >= UNKNOWN) & np.isfinite(ids))
     if bad.any():
-        raise ValueError(f"category_id must be a whole number of at least -1; row {bad.argmax()} is not")
+        row = bad.argmax()
+        raise ValueError(f"{source(table)}: category_id must be a whole number of at least -1; row {row} is not, "
+                         f"{table['category_id'].iloc[row]}")  # fmt: skip
     return ids.astype(np.int64)
 
 
@@ -143,8 +170,8 @@ def poisonous(table: pd.DataFrame, n_classes: int) -> np.ndarray:
     A class whose rows disagree counts as poisonous, with a warning. Raises ValueError for a value other than 0 and 1.
     """
     flags = pd.to_numeric(column(table, "poisonous"), errors="coerce")
-    if not flags.isin((0, 1)).all():
-        raise ValueError("poisonous must be 0 or 1 in every training row")
+    if (bad := ~flags.isin((0, 1)).to_numpy()).any():
+        raise ValueError(f"{source(table)}: poisonous must be 0 or 1 in every training row; row {bad.argmax()} is not")
     each = flags.groupby(labels(table)).agg(["min", "max"])
     if (mixed := each.index[each["min"] != each["max"]]).size:
         warnings.warn(f"classes {mixed.tolist()} are poisonous in some rows only; taken as poisonous", stacklevel=2)
@@ -152,10 +179,21 @@ def poisonous(table: pd.DataFrame, n_classes: int) -> np.ndarray:
 
 
 def dates(table: pd.DataFrame) -> pd.Series:
-    """Return the day of each row: of ``eventDate``, else of year, month and day, else NaT."""
-    days = pd.to_datetime(column(table, "eventDate").astype(str).str[:10], format="%Y-%m-%d", errors="coerce")
+    """Return the day of each row: of ``eventDate``, else of year, month and day, else NaT.
+
+    Warns of an ``eventDate`` that is there and cannot be read; raises ValueError where no row has a day.
+    """
+    given = column(table, "eventDate")
+    days = pd.to_datetime(given.astype(str).str[:10], format="%Y-%m-%d", errors="coerce")
     if {"year", "month", "day"} <= set(table.columns):
         days = days.fillna(pd.to_datetime(table[["year", "month", "day"]], errors="coerce"))
+    unread, undated = given[days.isna() & given.notna()], int(days.isna().sum())
+    text = f"{source(table)}: {undated} of {len(table)} rows have no date; expected eventDate like 2023-06-15"
+    text += f", found {unread.iloc[0]!r}" if len(unread) else ""
+    if undated == len(table):
+        raise ValueError(f"{text}; correct it, or give year, month and day")
+    if len(unread):
+        warnings.warn(f"{text}; they come last", stacklevel=2)
     return days
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from phoebi_lib.siblings.fungitastic.layout import column
+from phoebi_lib.siblings.fungitastic.layout import column, read_table, source
 
 PARTS = ("cap", "gills", "pores", "ring", "stem")
 LABELS = (*PARTS, "fruiting_body")
@@ -17,26 +17,31 @@ FILES = {"train": "TrainMasks", "val": "ValidationMasks", "test": "TestMasks"}
 
 
 def read_masks(root: str | Path, split: str) -> pd.DataFrame:
-    """Return the parts of Mini's pictures, one row per part: ``file_name, label, width, height, rle`` (a list).
+    """Return the parts of Mini's pictures, one row per instance: ``file_name, label, width, height, rle`` (a list).
 
-    Raises FileNotFoundError for a missing file, ValueError for a missing column, an unknown label or damaged ``rle``.
+    Raises FileNotFoundError for a missing file, ValueError for a missing column, an unknown label, a size that is none
+    or damaged ``rle``.
     """
     if split not in FILES:
         raise ValueError(f"unknown split {split!r}; masks exist for {', '.join(FILES)}")
     path = Path(root) / "masks" / f"FungiTastic-Mini-{FILES[split]}.parquet"
-    table = pd.read_parquet(path)
+    table = read_table(path)
     for name in ("file_name", "label", "width", "height", "rle"):
-        column(table, name, str(path))
-    if unknown := sorted(set(table["label"]) - set(LABELS)):
-        raise ValueError(f"{path}: unknown labels {', '.join(map(str, unknown))}; known: {', '.join(LABELS)}")
-    return table.assign(rle=[_numbers(rle, f"{path}, row {i}") for i, rle in enumerate(table["rle"])])
+        column(table, name)
+    if unknown := sorted(map(str, set(table["label"]) - set(LABELS))):
+        raise ValueError(f"{path}: unknown labels {', '.join(unknown)}; known: {', '.join(LABELS)}")
+    rows = [f"{path}, row {i}: {name}" for i, name in enumerate(table["file_name"])]
+    sizes = table[["width", "height"]].apply(pd.to_numeric, errors="coerce")
+    if (bad := ~((sizes >= 1) & (sizes % 1 == 0)).all(axis=1).to_numpy()).any():
+        raise ValueError(f"{rows[bad.argmax()]}: width and height must be whole numbers of px, at least 1")
+    return table.assign(rle=[_numbers(rle, row) for rle, row in zip(table["rle"], rows, strict=True)])
 
 
 def _numbers(rle: object, what: str) -> list[int]:
     try:
         values = ast.literal_eval(rle) if isinstance(rle, str) else list(rle)
         numbers = [int(value) for value in values]
-    except (ValueError, SyntaxError, TypeError) as error:
+    except (ValueError, SyntaxError, TypeError, OverflowError) as error:
         raise ValueError(f"{what}: rle is no list of numbers") from error
     if numbers != list(values) or len(numbers) < 5:
         raise ValueError(f"{what}: rle must hold whole numbers: runs, then left, top, right, bottom")
@@ -95,14 +100,17 @@ def encode(mask: np.ndarray, *, frame: bool = False) -> list[int]:
 def parts_of(masks: pd.DataFrame, file: str) -> list[tuple[str, np.ndarray]]:
     """Return label and mask of each part of a picture, in the order of the table.
 
-    Raises ValueError for a picture without masks, or with masks of several sizes.
+    Raises ValueError for a picture without masks, with masks of several sizes or with one that :func:`decode` refuses.
     """
     rows = masks[masks["file_name"] == file]
     if rows.empty:
-        raise ValueError(f"no masks for {file}")
+        raise ValueError(f"{source(masks)}: no masks for {file}")
     if rows[["width", "height"]].drop_duplicates().shape[0] > 1:
-        raise ValueError(f"masks of {file} have several sizes")
-    return [(row.label, decode(row.rle, int(row.width), int(row.height))) for row in rows.itertuples()]
+        raise ValueError(f"{source(masks)}: masks of {file} have several sizes")
+    try:
+        return [(row.label, decode(row.rle, int(row.width), int(row.height))) for row in rows.itertuples()]
+    except ValueError as error:
+        raise ValueError(f"{source(masks)}: {file}: {error}") from error
 
 
 def merged(parts: Sequence[tuple[str, np.ndarray]], variant: str = "ours") -> np.ndarray:

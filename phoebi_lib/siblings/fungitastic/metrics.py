@@ -21,9 +21,10 @@ def top_k(scores: ArrayLike, y: ArrayLike, k: int) -> tuple[float, int]:
         scores: (N, C), finite; among equal scores the lower class comes first.
         y: (N,) labels.
 
-    Raises ValueError for no image, shapes that do not fit, scores that are not finite, or ``k`` below 1.
+    Raises ValueError for no image, shapes that do not fit, scores that are not finite, labels that are not whole, or
+    ``k`` below 1.
     """
-    scores, y = np.asarray(scores), np.asarray(y)
+    scores, y = np.asarray(scores), _whole(y)
     if scores.ndim != 2 or not scores.size or len(scores) != len(y) or not np.isfinite(scores).all():
         raise ValueError(f"top_k needs finite scores (N, C) and labels (N,), at least one: {scores.shape}, {y.shape}")
     if k < 1:
@@ -52,7 +53,7 @@ def macro_f1(y: ArrayLike, predicted: ArrayLike, n_classes: int, classes: str = 
 
 def fold_unknown(y: ArrayLike, train_labels: ArrayLike) -> np.ndarray:
     """Return labels with -1 for every class without a training image; that, not -1 alone, is what unknown means."""
-    y, seen = np.asarray(y), np.unique(train_labels)
+    y, seen = _whole(y), np.unique(train_labels)
     return np.where(np.isin(y, seen[seen != UNKNOWN]), y, UNKNOWN)
 
 
@@ -105,7 +106,7 @@ def choose_threshold(scores: ArrayLike, y: ArrayLike) -> float:
 
     Raises ValueError without known or without unknown labels, or for scores that are not finite.
     """
-    scores, novel = np.asarray(scores, dtype=np.float64), np.asarray(y) == UNKNOWN
+    scores, novel = np.asarray(scores, dtype=np.float64), _whole(y) == UNKNOWN
     _scores(scores[~novel], scores[novel])
     thresholds, group = np.unique(scores, return_inverse=True)
     rejected = np.concatenate([[0], np.bincount(group).cumsum()])
@@ -131,8 +132,15 @@ def classification(scores: ArrayLike, y: ArrayLike) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["metric", "variant", "value"]).assign(n_images=len(y))
 
 
+def _whole(y: ArrayLike) -> np.ndarray:
+    y = np.asarray(y)
+    if not (np.isfinite(y) & (y == np.floor(y))).all():
+        raise ValueError("labels and answers must be whole numbers, -1 for unknown")
+    return y
+
+
 def _answers(y: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    y, predicted = np.asarray(y), np.asarray(predicted)
+    y, predicted = _whole(y), _whole(predicted)
     if y.ndim != 1 or y.shape != predicted.shape or not y.size:
         raise ValueError(f"expected labels and answers (N,), at least one; got {y.shape} and {predicted.shape}")
     if predicted.min() < UNKNOWN or predicted.max() >= n_classes:

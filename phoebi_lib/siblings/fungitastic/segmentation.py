@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -137,9 +138,22 @@ def threshold_parts(picture: np.ndarray, shape: tuple[int, int]) -> dict[str, np
 
 
 def mask_pairs(root: str | Path, split: str = "val", size: int | str = 300) -> dict[str, tuple[dict, list]]:
-    """Return thresholded and true parts of Mini's pictures, by file name; pictures without masks are left out."""
+    """Return thresholded and true parts of Mini's pictures, by file name; pictures without masks are left out.
+
+    Masks find their picture without regard to case. Warns of masks whose picture is not in the table; raises ValueError
+    if that is so of all.
+    """
     table, masks = layout.read_split(root, "Mini", split), read_masks(root, split)
-    table = table[table["filename"].isin(masks["file_name"])]
+    spelt = {name.lower(): name for name in table["filename"]} | {name: name for name in table["filename"]}
+    names = masks["file_name"].map(lambda name: spelt.get(name, spelt.get(str(name).lower())))
+    lost = masks["file_name"][names.isna()].astype(str).unique()
+    text = f"{layout.source(masks)}: {len(lost)} names of no picture in {layout.source(table)}: {', '.join(lost[:5])}"
+    if names.isna().all():
+        raise ValueError(f"{text}; no mask is left, expected those of its pictures")
+    if len(lost):
+        warnings.warn(f"{text}; their masks are left out", stacklevel=2)
+    masks = masks.assign(file_name=names)
+    table = table[table["filename"].isin(names)]
     pairs = {}
     for name, file in zip(table["filename"], layout.image_files(root, table, "Mini", split, size), strict=True):
         truth = parts_of(masks, name)
@@ -147,12 +161,22 @@ def mask_pairs(root: str | Path, split: str = "val", size: int | str = 300) -> d
     return pairs
 
 
+def _united(parts: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    masks = {}
+    for label, mask in parts:
+        masks[label] = masks.get(label, False) | mask
+    return masks
+
+
 def thresholded(pairs: Mapping[str, tuple[dict, list]], variant: str = "ours") -> dict[str, float]:
-    """Return mean binary IoU, mean IoU over parts and AP@[.50:.05:.95] of :func:`mask_pairs`; the score is the area."""
+    """Return mean binary IoU, mean IoU over parts and AP@[.50:.05:.95] of :func:`mask_pairs`; the score is the area.
+
+    For the IoU over parts all instances of a part in a picture are one mask.
+    """
     whole = {name: (p["fruiting_body"], merged(truth, variant)) for name, (p, truth) in pairs.items()}
     truths = [[(label, mask) for label, mask in truth if label in PARTS] for _, truth in pairs.values()]
     guesses = [{label: mask for label, mask in p.items() if label in PARTS} for p, _ in pairs.values()]
     scored = [[(label, float(mask.sum()), mask) for label, mask in guess.items()] for guess in guesses]
     return {"binary IoU": float(binary(whole, variant)["iou"].mean()),
-            "mIoU": float(semantic(zip(guesses, map(dict, truths), strict=True))["iou"].mean()),
+            "mIoU": float(semantic(zip(guesses, map(_united, truths), strict=True))["iou"].mean()),
             "AP": float(average_precision(scored, truths)["ap"].mean())}  # fmt: skip

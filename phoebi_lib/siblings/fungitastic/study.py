@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -51,21 +52,31 @@ class Study:
     def split(self, subset: str, split: str, task: str = "closed") -> Split:
         """Return a split; closed val and test are the rows of the open ones that the closed table names.
 
-        In an open split every class without a training picture is -1.
+        In an open split every class without a training picture is -1. Raises ValueError for a closed row that the open
+        table lacks or gives another class.
         """
+        train = self._found[subset, "train", "closed"].y
         whole = self._found.get((subset, split, task))
         if whole is None:
             table, whole = layout.read_split(self.run.root, subset, split), self._found[subset, split, "open"]
             rows = pd.Index(whole.table["filename"]).get_indexer(table["filename"])
             if (rows < 0).any():
-                raise ValueError(f"closed {split}: the open set lacks {table['filename'][rows < 0].iloc[0]}")
-            return Split(table, whole.X[rows], layout.labels(table))
-        train = self._found[subset, "train", "closed"].y
+                raise ValueError(f"{layout.source(table)}: {table['filename'][rows < 0].iloc[0]} is not in "
+                                 f"{layout.source(whole.table)}, which must hold every closed row")  # fmt: skip
+            y = layout.labels(table)
+            if (other := metrics.fold_unknown(y, train) != metrics.fold_unknown(whole.y[rows], train)).any():
+                i = other.argmax()
+                raise ValueError(f"{table['filename'].iloc[i]} has category_id {y[i]} in {layout.source(table)} but "
+                                 f"{whole.y[rows][i]} in {layout.source(whole.table)}; correct one")  # fmt: skip
+            return Split(table, whole.X[rows], y)
         return Split(whole.table, whole.X, metrics.fold_unknown(whole.y, train) if task == "open" else whole.y)
 
     def n_classes(self, subset: str = "all") -> int:
-        """Return C, the number of training classes."""
-        return int(self.split(subset, "train").y.max()) + 1
+        """Return C, the number of training classes. Raises ValueError for a single one."""
+        train = self.split(subset, "train")
+        if not train.y.any():
+            raise ValueError(f"{layout.source(train.table)}: training has one class only; the tasks need two or more")
+        return int(train.y.max()) + 1
 
     def majority(self, subset: str = "all") -> int:
         """Return the largest training class, the lowest of equals."""
@@ -94,10 +105,19 @@ class Study:
         return self.probe("FewShot").logits(X)
 
     def calibrated(self, split: str = "test", task: str = "closed") -> np.ndarray:
-        """Return the probe's probabilities at the temperature fitted on closed validation images, (N, C)."""
-        val, probe = self.split("all", "val"), self.probe()
-        scale = 1 / costs.temperature(probe.logits(val.X), val.y)
-        return softmax(scale * probe.logits(self.split("all", split, task).X), axis=1)
+        """Return the probe's probabilities at the temperature fitted on closed validation images, (N, C).
+
+        Validation images of a class without a training picture are no part of that fit.
+        """
+        scale = self._scale(self.probe().logits)
+        return softmax(scale * self.probe().logits(self.split("all", split, task).X), axis=1)
+
+    def _scale(self, logits: Callable[[np.ndarray], np.ndarray]) -> float:
+        # a class that training lacks has no probability whose likelihood could be fitted
+        val, n = self.split("all", "val"), self.n_classes()
+        if not (known := val.y < n).any():
+            raise ValueError(f"{layout.source(val.table)}: no image of a training class to fit the temperature on")
+        return 1 / costs.temperature(logits(val.X[known]), val.y[known])
 
     def open_scores(self, split: str = "test") -> dict[str, np.ndarray]:
         """Return MSP, MLS and NM of an open split; see :func:`~.baselines.open_scores`."""
@@ -109,6 +129,10 @@ class Study:
         """Return a row per score: the metrics on open test, and F1 at the threshold chosen on open validation."""
         val, test, n = self.split("all", "val", "open"), self.split("all", "test", "open"), self.n_classes()
         chosen, likeliest = self.open_scores("val"), self.probe().logits(test.X).argmax(axis=1)
+        for part in (val, test):
+            if (share := (part.y != layout.UNKNOWN).mean()) in (0, 1):
+                raise ValueError(f"{layout.source(part.table)}: an open set needs known and novel images; "
+                                 f"all {len(part.y)} here are {'known' if share else 'novel'}")  # fmt: skip
         known, rows = test.y != layout.UNKNOWN, {}
         for name, score in self.open_scores().items():
             answers = np.where(score < metrics.choose_threshold(chosen[name], val.y), layout.UNKNOWN, likeliest)
@@ -117,9 +141,9 @@ class Study:
 
     def chronological(self, adapter: str) -> pd.DataFrame:
         """Return the rows of closed test under an adapter; cosines are scaled as validation images ask for."""
-        train, val, test = (self.split("all", split) for split in ("train", "val", "test"))
+        train, test = self.split("all", "train"), self.split("all", "test")
         prototypes = baselines.class_means(baselines.prepare(train.X), train.y, self.n_classes())
-        scale = 1 / costs.temperature(baselines.centroid_scores(prototypes, val.X), val.y)
+        scale = self._scale(lambda X: baselines.centroid_scores(prototypes, X))
         start = (train.X, train.y)
         return chronological.chronological(start, test.table, test.X, self.n_classes(), adapter, scale=scale)
 

@@ -16,9 +16,9 @@ from scipy import ndimage
 from torch import nn
 
 from phoebi_lib.metrics import per_class_auroc
-from phoebi_lib.siblings.needl.layout import CLASSES, COLUMNS
+from phoebi_lib.siblings.needl.layout import CLASSES, COLUMNS, SIZE
 
-SIZE, SIGMA, RADIUS = 256, 6.0, 18
+SIGMA, RADIUS = 6.0, 18
 
 
 def targets(truth: pd.DataFrame, tiles: list[str], size: int = SIZE) -> tuple[torch.Tensor, torch.Tensor]:
@@ -121,8 +121,11 @@ def decode(heat: np.ndarray, threshold: float = 0.0, radius: int = RADIUS) -> li
     """Return the detections (x, y, score) of one map (H, W): maxima of their window that reach the threshold.
 
     The window has a side of 2 ``radius`` + 1 px. Of a plateau, and of equal maxima inside one window, the first in
-    row-major order stays. No shift below a pixel.
+    row-major order stays. No shift below a pixel. Raises ValueError for a map with NaN, which would hide all maxima.
     """
+    if (missing := np.isnan(heat)).any():
+        y, x = divmod(int(missing.argmax()), heat.shape[1])
+        raise ValueError(f"the heat map is NaN at x = {x}, y = {y} ({missing.sum()} such px); check what gave it")
     peaks = (heat >= threshold) & (heat == ndimage.maximum_filter(heat, size=2 * radius + 1, mode="nearest"))
     plateaus, _ = ndimage.label(peaks, structure=np.ones((3, 3)))
     numbers, first = np.unique(plateaus, return_index=True)
@@ -135,10 +138,12 @@ def decode(heat: np.ndarray, threshold: float = 0.0, radius: int = RADIUS) -> li
 
 def predictions(heat: torch.Tensor, tiles: list[str], threshold: float = 0.0) -> pd.DataFrame:
     """Return the decoded maps (N, 2, H, W) of ``tiles`` as a table of predictions: points with class and score."""
-    rows = [
-        {"tile_id": tile, "class": name, "x": x, "y": y, "score": score}
-        for tile, maps in zip(tiles, heat.numpy(), strict=True)
-        for name, one in zip(CLASSES, maps, strict=True)
-        for x, y, score in decode(one, threshold)
-    ]
+    rows = []
+    for tile, maps in zip(tiles, heat.numpy(), strict=True):
+        for name, one in zip(CLASSES, maps, strict=True):
+            try:
+                found = decode(one, threshold)
+            except ValueError as error:
+                raise ValueError(f"{tile}, {name}: {error}") from error
+            rows += [{"tile_id": tile, "class": name, "x": x, "y": y, "score": score} for x, y, score in found]
     return pd.DataFrame(rows, columns=[*COLUMNS, "score"])

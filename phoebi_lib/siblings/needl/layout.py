@@ -18,6 +18,7 @@ import pandas as pd
 
 CLASSES = ("stomata", "pseudothecia")
 SPLITS = ("train", "val", "test")
+SIZE = 256  # px, width and height of a tile
 #: name of a split file -> source, sampling
 SETS = {
     "benchtop_random": ("benchtop", "random"), "benchtop_diversity": ("benchtop", "diversity"),
@@ -26,6 +27,7 @@ SETS = {
 GEOMETRY = {"keypoint": ["x", "y"], "box": ["x0", "y0", "w", "h"]}
 COLUMNS = ["tile_id", "class", *GEOMETRY["keypoint"], *GEOMETRY["box"]]
 _KEYS = {"keypoints": 3, "bbox": 4}
+_ID = int | float | str
 
 
 @dataclass(frozen=True)
@@ -73,24 +75,33 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
     Raises:
         FileNotFoundError: no annotations, no split file, or one of the three annotation files of a folder missing.
         ValueError: a file that is not in the layout, a name that leaves ``images/``, a tile listed twice, in two
-            splits or in one kind of file only, a class or split of another name, or numbers that are not finite.
+            splits or in one kind of file only, a class or split of another name, an image that is not 256 x 256 px,
+            numbers that are not finite, or a point or the centre of a box outside the tile.
     """
-    root, in_json, lines = Path(root), {}, []
+    root, in_json, parts = Path(root), {}, []
     kinds = {kind: key for kind, key in (("keypoints", "keypoints"), ("bboxes", "bbox"))
              if (root / "annotations" / kind).is_dir()}  # fmt: skip
     if not kinds:
         raise FileNotFoundError(f"{root}: neither annotations/keypoints nor annotations/bboxes; is it the data folder?")
-    for kind, key in kinds.items():
-        for split in SPLITS:
+    for split in SPLITS:
+        listed = {}
+        for kind, key in kinds.items():
             path = root / "annotations" / kind / f"{split}.json"
             files, names, entries = read_coco(path)
+            listed[path] = set(files.values())
             for tile in files.values():
                 if in_json.setdefault(tile, split) != split:
                     raise ValueError(f"{path}: {tile} is also a tile of {in_json[tile]}; a tile has one split")
-            lines += [row_of(entry, key, files, names, f"{path}, annotation {i}") for i, entry in enumerate(entries)]
+            lines = [row_of(entry, key, files, names, f"{path}, annotation {i}") for i, entry in enumerate(entries)]
+            parts.append(pd.DataFrame(lines, columns=COLUMNS).astype(dict.fromkeys(COLUMNS[2:], float)))
+            check_inside(parts[-1], path)
+        if unequal := set.union(*listed.values()) - set.intersection(*listed.values()):
+            tile = min(unequal)
+            lacks, has = sorted(listed, key=lambda path: tile in listed[path])
+            raise ValueError(f"{lacks}: {tile} stands in {has} only ({len(unequal)} such); a tile is listed under "
+                             "'images' in both kinds of files, with or without annotations")  # fmt: skip
     tiles = _tiles(root, in_json, needle_pattern)
-    annotations = pd.DataFrame(lines, columns=COLUMNS).astype({name: float for name in COLUMNS[2:]})
-    return Needl(root, tiles, annotations)
+    return Needl(root, tiles, pd.concat(parts, ignore_index=True))
 
 
 def read_coco(path: Path) -> tuple[dict[Any, str], dict[Any, str], list[dict]]:
@@ -103,6 +114,13 @@ def read_coco(path: Path) -> tuple[dict[Any, str], dict[Any, str], list[dict]]:
             raise ValueError(f"{path}: expected a list {part!r}, as COCO files have")
         if not all(isinstance(entry, Mapping) and set(fields) <= set(entry) for entry in data[part]):
             raise ValueError(f"{path}: an entry of {part!r} is no object, or lacks one of {', '.join(fields)}")
+        if bad := [entry["id"] for entry in data[part] if fields and not isinstance(entry["id"], _ID)]:
+            raise ValueError(f"{path}: an id in {part!r} is {bad[0]!r}; expected a number or a text")
+    for entry in data["images"]:
+        size = entry.get("width", SIZE), entry.get("height", SIZE)
+        if size != (SIZE, SIZE):
+            raise ValueError(f"{path}: {entry['file_name']} is declared as {size[0]} x {size[1]} px; "
+                             f"expected tiles of {SIZE} x {SIZE} px, and places in px of the tile")  # fmt: skip
     files = {entry["id"]: inside_images(entry["file_name"], path) for entry in data["images"]}
     if len(files) < len(data["images"]) or len(set(files.values())) < len(files):
         raise ValueError(f"{path}: an image id or file name stands twice in 'images'")
@@ -120,10 +138,21 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: not a readable JSON file ({error}); write it again") from error
 
 
+def read_table(path: Path) -> pd.DataFrame:
+    """Return what a CSV file holds, as text. ValueError, naming it, where it is none or a line has too many cells."""
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except ValueError as error:
+        raise ValueError(f"{path}: not a readable CSV file in UTF-8 ({str(error).strip()}); write it again") from error
+    if len(table) and not isinstance(table.index, pd.RangeIndex):
+        raise ValueError(f"{path}: line 2 has more cells than the header; write the file again")
+    return table.rename(columns=str.strip)
+
+
 def row_of(entry: Mapping, key: str, files: Mapping, names: Mapping, where: str) -> dict[str, Any]:
     """Return tile, class and geometry of a COCO entry; ``key`` is "keypoints" ([x, y, v]) or "bbox" ([x, y, w, h])."""
     for field, known in (("image_id", files), ("category_id", names)):
-        if entry.get(field) not in known:
+        if not isinstance(entry.get(field), _ID) or entry[field] not in known:
             raise ValueError(f"{where}: {field} {entry.get(field)!r} is not listed in the annotation file")
     numbers = entry.get(key)
     if (not isinstance(numbers, list) or len(numbers) != _KEYS[key]
@@ -137,6 +166,17 @@ def row_of(entry: Mapping, key: str, files: Mapping, names: Mapping, where: str)
     if numbers[2] == 0:
         raise ValueError(f"{where}: visibility 0 means 'not labelled' in COCO; leave the point out or give it 1 or 2")
     return row | dict(zip(GEOMETRY["keypoint"], numbers[:2], strict=True))
+
+
+def check_inside(table: pd.DataFrame, where: str | Path) -> None:
+    """Raise ValueError, naming tile and row, where a point or the centre of a box lies outside the tile."""
+    boxes = table["x0"] + table["w"] / 2, table["y0"] + table["h"] / 2
+    for what, x, y in (("a point", table["x"], table["y"]), ("the centre of a box", *boxes)):
+        outside = ((x < 0) | (x > SIZE) | (y < 0) | (y > SIZE)).to_numpy()
+        if outside.any():
+            at = int(outside.argmax())
+            raise ValueError(f"{where}: entry {at}, {what} at ({x.iloc[at]:g}, {y.iloc[at]:g}), lies outside "
+                             f"{table['tile_id'].iloc[at]}; places are px of the tile, 0 to {SIZE}")  # fmt: skip
 
 
 def inside_images(name: Any, where: Path) -> str:
@@ -173,8 +213,7 @@ def _split_file(path: Path) -> pd.DataFrame:
     """Read columns ``file_name`` and, if there, ``split`` and ``needle_id``; or one file name a line, no header."""
     if path.stem not in SETS:
         raise ValueError(f"{path}: the file's name tells source and sampling; expected one of {', '.join(SETS)}")
-    table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    table.columns = table.columns.str.strip()
+    table = read_table(path)
     if len(table.columns) == 1 and PurePosixPath(table.columns[0]).suffix:
         table = pd.DataFrame({"file_name": [table.columns[0], *table.iloc[:, 0]]})
     if "file_name" not in table:
@@ -183,7 +222,8 @@ def _split_file(path: Path) -> pd.DataFrame:
     names = [inside_images(name, path) for name in table["file_name"]]
     split = table["split"].str.strip().str.lower() if "split" in table else ""
     rows = pd.DataFrame({"tile_id": [name if "/" in name else f"{source}/{name}" for name in names]})
-    rows = rows.assign(source=source, sampling=sampling, split=split, needle_id=table.get("needle_id", ""))
+    needle = table["needle_id"].str.strip() if "needle_id" in table else ""
+    rows = rows.assign(source=source, sampling=sampling, split=split, needle_id=needle)
     if bad := set(rows["split"]) - {*SPLITS, *(() if "split" in table else ("",))}:
         raise ValueError(f"{path}: split {min(bad)!r}; expected {', '.join(SPLITS)}")
     return rows

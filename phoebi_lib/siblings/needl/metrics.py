@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 
-from phoebi_lib.siblings.needl.layout import CLASSES, GEOMETRY, Needl
+from phoebi_lib.siblings.needl.layout import CLASSES, GEOMETRY, Needl, check_inside
 
 TOLERANCE = 36.0  # px: 0.1 mm at 360 px/mm
 OVERLAP = 0.5
@@ -85,7 +85,11 @@ def _pairs(predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[s
 
 
 def check_predictions(predictions: pd.DataFrame, needl: Needl) -> pd.DataFrame:
-    """Return the table. ValueError for a missing column, an unknown tile or class, or a number that is not finite."""
+    """Return the table.
+
+    ValueError for a missing column, an unknown tile or class, a number that is not finite, or a place (of a box: its
+    centre) outside the tile.
+    """
     if absent := {"tile_id", "class", "score", *GEOMETRY["keypoint"], *GEOMETRY["box"]} - set(predictions):
         raise ValueError(f"predictions lack the columns {', '.join(sorted(absent))}")
     for column, known in (("tile_id", set(needl.tiles["tile_id"])), ("class", set(CLASSES))):
@@ -96,6 +100,7 @@ def check_predictions(predictions: pd.DataFrame, needl: Needl) -> pd.DataFrame:
         raise ValueError("predictions hold a score or a place that is not finite")
     if (numbers[["w", "h"]] < 0).any(axis=None):
         raise ValueError("predictions hold a box of negative size; boxes are x0, y0, w, h")
+    check_inside(numbers.assign(tile_id=predictions["tile_id"]), "predictions")
     return predictions
 
 
@@ -180,11 +185,17 @@ def detection_scores(
     Variants (the paper says "optimal F1 threshold" and no more): "honest", each class's threshold chosen on the val
     tiles of the same set; "oracle", chosen on the scored tiles themselves, as detector tools do and as the printed
     numbers probably are. A class without a truth on val ties at every threshold and gets its highest score there.
+
+    Raises ValueError for an unknown variant, and for "honest" where test tiles have predictions and no val tile has.
     """
     if variant not in ("honest", "oracle"):
         raise ValueError(f"unknown variant {variant!r}; known: honest, oracle")
     tiles = needl.ids("test", where)
-    chosen = best_thresholds(predictions, needl, rule, needl.ids("val", where) if variant == "honest" else tiles)
+    chosen_on = needl.ids("val", where) if variant == "honest" else tiles
+    chosen = best_thresholds(predictions, needl, rule, chosen_on)
+    if predictions["tile_id"].isin(tiles).any() and not predictions["tile_id"].isin(chosen_on).any():
+        raise ValueError(f"no prediction on any of the {len(chosen_on)} validation tiles ({where}): thresholds cannot "
+                         'be chosen; give predictions for validation too, or use variant="oracle"')  # fmt: skip
     table = summary(counts(predictions, needl, rule, tiles, chosen))
     return table.assign(variant=variant, rule=rule, where=where, threshold=table["class"].map(chosen))
 

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from phoebi_lib.encoders import Encoder, WeightsNotFoundError
 from phoebi_lib.patches import PatchEncoder, patch_positions
 from phoebi_lib.siblings.embedding import embed_files
-from phoebi_lib.siblings.needl.keypoints import SIZE
-from phoebi_lib.siblings.needl.layout import CLASSES
+from phoebi_lib.siblings.needl.layout import CLASSES, SIZE
 from phoebi_lib.weights import find_weights, load_network
 
 

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from phoebi_lib.siblings.needl.layout import COLUMNS, GEOMETRY, Needl, inside_images, read_coco, read_json, row_of
+from phoebi_lib.siblings.needl.layout import (
+    COLUMNS,
+    GEOMETRY,
+    Needl,
+    inside_images,
+    read_coco,
+    read_json,
+    read_table,
+    row_of,
+)
 from phoebi_lib.siblings.needl.metrics import check_predictions
 
 
@@ -27,8 +36,8 @@ def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: another suffix, a missing column or key, an unknown tile, id or class, or a number that is not
-            finite.
+        ValueError: another suffix, an unreadable file, a missing column or key, an unknown tile, id or class, a number
+            that is not finite, or a place (of a box: its centre) outside the tile.
     """
     path = Path(path)
     if not path.is_file():
@@ -43,13 +52,13 @@ def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[
 
 
 def _from_csv(path: Path) -> pd.DataFrame:
-    table = pd.read_csv(path, dtype={"file_name": str, "class": str})
+    table = read_table(path).replace("", None)
     kinds = [columns for columns in GEOMETRY.values() if set(columns) <= set(table)]
     if not {"file_name", "class", "score"} <= set(table) or not kinds:
         raise ValueError(f"{path}: expected the columns file_name, class, score and x, y or x0, y0, w, h; "
                          f"it has {', '.join(table)}")  # fmt: skip
     numbers = ["score", *sum(kinds, [])]
-    table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
+    table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce").astype(float)
     bad = table[["file_name", "class", *numbers]].isna().any(axis=1)
     if bad.any():
         raise ValueError(f"{path}: line {int(bad.to_numpy().argmax()) + 2} has an empty cell or one that is no number")
