@@ -191,6 +191,7 @@ def labs(out: Path | None, keep: bool) -> None:
         return
     for path in lab_copies.write_student_copies(out, keep=keep):
         click.echo(path)
+    click.echo(f"open them with: jupyter lab {out}", err=True)
 
 
 @main.command()

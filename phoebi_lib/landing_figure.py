@@ -161,6 +161,8 @@ def _strip(axis: Axes, scores: pd.DataFrame) -> None:
         return
     axis.axvline(0.5, ymax=0.85, color="black", linestyle="--", linewidth=1.2)
     means = scores.groupby("group")["auroc"].mean().sort_values()
+    groups = dict(list(scores.groupby("group")["auroc"]))
+    leads = len(groups) == 2 and groups[NEIGHBOURS].min() > groups[PROTOTYPES].max()
     # the labels keep to the two ends of the strip, in the order of the marks
     for group, (place, side) in zip(means.index, ((low, "left"), (high, "right")), strict=False):
         mine = scores.loc[scores["group"] == group, "auroc"]
@@ -168,4 +170,4 @@ def _strip(axis: Axes, scores: pd.DataFrame) -> None:
         axis.plot(mine, [0.42] * len(mine), "o" if near else "D", color=_STYLES[group][0], markersize=8 if near else 6,
                   alpha=0.85)  # fmt: skip
         axis.text(place, 1.05, f"{_WORDS[group]} {extent(mine)}", fontsize=9.2, color=_STYLES[group][0], ha=side,
-                  fontweight="bold" if near else "normal")  # fmt: skip
+                  fontweight="bold" if near and leads else "normal")  # fmt: skip

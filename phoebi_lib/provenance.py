@@ -204,11 +204,12 @@ def command(notebook: str, parameters: Mapping[str, Any]) -> str:
 
 
 def papermill_command(notebook: str, parameters: Mapping[str, Any]) -> str:
-    """Return the same for stock papermill, on a copy that ``phoebi export notebooks_ipynb`` wrote."""
+    """Return the same for stock papermill, on an exported copy."""
     # papermill guesses the type of what follows -p; -r takes a text as it is
     flags = {name: "-r" if isinstance(value, str) else "-p" for name, value in parameters.items()}
     given = " ".join(f"{flags[name]} {name} {shlex.quote(str(value))}" for name, value in parameters.items())
-    return f"papermill notebooks_ipynb/{notebook}.ipynb {notebook}.ipynb {given}".rstrip()
+    command = f"papermill notebooks_ipynb/{notebook}.ipynb {notebook}.ipynb {given}".rstrip()
+    return f"phoebi export notebooks_ipynb && {command}"
 
 
 def provenance(

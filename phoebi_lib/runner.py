@@ -253,7 +253,8 @@ def _clean(path: Path, job: Job, inputs: dict[str, str]) -> None:
     for index, model in enumerate(widgets.get("state", {})):
         text = text.replace(model, f"{index:032x}")
     notebook = nbformat.reads(text, as_version=4)
-    made = provenance.provenance(job.source.stem, job.parameters, job.evidence, inputs, job.dataset)
+    every = {**parameters.defaults(job.source), **job.parameters}
+    made = provenance.provenance(job.source.stem, every, job.evidence, inputs, job.dataset)
     notebook.cells.append(nbformat.v4.new_markdown_cell(provenance.foot(made), id="cell-foot"))
     notebook.metadata["phoebi"] = {
         "source": job.source.name, "parameters": job.parameters, "inputs": inputs, "evidence": job.evidence,

@@ -55,10 +55,11 @@ def _ours(ours: dict[str, dict]) -> list[str]:
     steps.append(f"**What it rests on.** The evidence is *{kind}*: {_KINDS[kind]}. The profile is `{cell['profile']}`, "
                  f"the data set `{cell['dataset']}`, the encoder `{cell['encoder']}`.")  # fmt: skip
     if not any(pd.isna(cell[name]) for name in ("n_images", "n_frames", "n_combinations")):
-        counts = f"{int(cell['n_images']):,} images of {int(cell['n_frames']):,} frames"
+        counts = f"{int(cell['n_images']):,} answers to images of {int(cell['n_frames']):,} frames"
         steps.append(f"**How much it rests on.** {counts} and {int(cell['n_combinations'])} different combinations. "
-                     "Crops of a frame are near copies, so n is the number of frames, and what is new from one "
-                     "combination to the next is told by the number of combinations alone.")  # fmt: skip
+                     "An image is asked about in each partition that holds it out, and several crops of a frame are "
+                     "near copies. So n is the number of frames, and what is new from one combination to the next is "
+                     "told by the number of combinations alone.")  # fmt: skip
     if margin is not None and not math.isnan(margin["low"]):
         steps.append(f"**What it is worth.** Its margin over the constant predictor on the same images, in "
                      f"{{numref}}`tab-6-margin`, is {with_interval(margin)}. The interval "

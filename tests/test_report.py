@@ -96,7 +96,8 @@ def test_provenance_repeats_the_command():
         "phoebi run 05_held_out --profile default -p dataset=sim:smoke -p seed=1 -p caps=false -p 'data=my slides'"
     )
     assert made["stock papermill"] == (
-        "papermill notebooks_ipynb/05_held_out.ipynb 05_held_out.ipynb -r profile default -r dataset sim:smoke "
+        "phoebi export notebooks_ipynb && papermill notebooks_ipynb/05_held_out.ipynb 05_held_out.ipynb "
+        "-r profile default -r dataset sim:smoke "
         "-p seed 1 -p caps False -r data 'my slides'"
     )
     assert made["hash of source"] == "abababababab" and "hash of data" not in made

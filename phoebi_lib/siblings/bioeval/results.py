@@ -24,7 +24,11 @@ def result(task: str, variant: str, metric: str, values: ArrayLike, n_images: in
 
 
 def shown(frame: pd.DataFrame, heads: Mapping[str, str], digits: int = 2) -> pd.DataFrame:
-    """Return the columns that ``heads`` names, renamed, as texts: numbers at fixed digits, a dash for none."""
+    """Return the columns that ``heads`` names, renamed, as texts: numbers at fixed digits, a dash for none.
+
+    The spread of a single run is none.
+    """
+    frame = frame.assign(spread=frame["spread"].where(frame["runs"] > 1)) if "spread" in frame else frame
 
     def text(value: object) -> str:
         if pd.isna(value):
