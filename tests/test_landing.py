@@ -209,7 +209,7 @@ def test_one_line_read_aloud(tmp_path):
     text = worked_example.write(tmp_path).read_text()
     assert re.findall(r"^(\d)\.", text, re.MULTILINE) == list("123456")
     assert "0.690 ± 0.013" in text and "*simulated*" in text and "says nothing about bacteria" in text
-    assert "90 images of 30 frames and 9 different combinations" in text
+    assert "90 answers to images of 30 frames and 9 different combinations" in text
     assert "is +0.037 [+0.010,\u00a0+0.060]. The interval lies above zero" in text
     line = printed(6).set_index("decoder").loc[worked_example.ROW]
     assert f"is {line['heldout_f1']:.3f} ± {line['heldout_f1_std']:.3f}" in text and "*not comparable*" in text
