@@ -144,9 +144,10 @@ def test_a_tile_whose_boxes_are_gone_is_no_tile_without_truth(broken):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "handheld_random.csv: not a readable CSV"),
-    ("file_name,split\nhandheld/needle07_a.png,train\nhandheld/needle08_a.png,train,08\n", "random.csv: not a"),
-    ("file_name,split\nhandheld/needle07_a.png,train,07\n", "handheld_random.csv: line 2 has more cells"),
+    ("", "handheld_random.csv: .*expected a CSV in UTF-8"),
+    ("file_name,split\nhandheld/needle07_a.png,train\nhandheld/needle08_a.png,train,08\n",
+     "random.csv: line 3 has 3 cells, the head 2"),
+    ("file_name,split\nhandheld/needle07_a.png,train,07\n", "handheld_random.csv: line 2 has 3 cells"),
     ("name,split\nhandheld/needle07_a.png,train\n", "no column file_name"),
     ("file_name,split\nhandheld/needle07_a.png,dev\n", "split 'dev'"),
     ("file_name,split\nhandheld/needle07_a.png,\n", "split ''"),
@@ -241,7 +242,7 @@ def test_ids_that_mean_two_things_and_files_of_no_kind_are_refused(broken):
     header = ",".join(table).encode()
     for content in (b"", header + b"\na,b\n1,2,3,4,5,6,7,8\n", header + b"\n\xe9.png,stomata,1,2,3,4,5\n"):
         (broken / "wrong.csv").write_bytes(content)
-        with pytest.raises(ValueError, match=r"wrong\.csv: not a readable CSV"):
+        with pytest.raises(ValueError, match=r"wrong\.csv: .*expected a CSV in UTF-8"):
             read_predictions(broken / "wrong.csv", needl)
     (broken / "wrong.csv").write_bytes(header + b"\n")
     assert read_predictions(broken / "wrong.csv", needl).empty, "a detector may find nothing"

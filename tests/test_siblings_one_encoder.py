@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from phoebi_lib import cli
-from phoebi_lib.siblings import drawing, embedding, fixtures, one_encoder, printed, run, start
+from phoebi_lib.siblings import drawing, embedding, fixtures, one_encoder, printed, run, start, tables
 
 LITE, CONTROL = "efficientnet_lite0", "efficientnet_lite0_untrained"
 
@@ -112,6 +112,22 @@ def test_pictures_differ_within_a_class_and_repeat_with_the_seed():
     assert (first != second).any() and (first == drawing.picture(look, np.random.default_rng(0))).all()
     assert len(set(drawing.looks(40))) == 40 and drawing.looks(5) == drawing.looks(40)[:5]
     assert abs(first.mean((0, 1)) - drawing.picture(other, np.random.default_rng(0)).mean((0, 1))).max() > 5
+
+
+def test_csv_files_are_read_whole_or_refused_by_name(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufeffx,y\r\n1,\r\n\r\n".encode())
+    assert tables.read_csv(path).to_dict("list") == {"x": ["1"], "y": [""]}
+    typed = tables.read_csv(path, text=False)
+    assert typed["x"].tolist() == [1] and typed["y"].isna().all()
+    broken = {b"x,y\n1,2\n3\n": "line 3 has 1 cells, the head 2", b"x\n1,2\n": "line 2 has 2 cells", b"": "No columns",
+              b"x\n\xf8\n": "decode", "x\n1\n".encode("utf-16"): "decode"}  # fmt: skip
+    for content, reason in broken.items():
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"a\.csv: .*{reason}.*; expected a CSV in UTF-8"):
+            tables.read_csv(path)
+    with pytest.raises(FileNotFoundError, match="gone.csv"):
+        tables.read_csv(tmp_path / "gone.csv")
 
 
 def test_features_are_joined_by_key():

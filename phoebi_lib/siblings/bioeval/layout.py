@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
+
+from phoebi_lib.siblings.tables import read_csv
 
 #: FishNet's nine labels, in the order in which all of them have to be right.
 LABELS = ("FeedingPath", "Tropical", "Temperate", "Subtropical", "Boreal", "Polar", "freshwater", "saltwater",
@@ -107,16 +108,7 @@ def read_table(file: Path, columns: Sequence[str]) -> pd.DataFrame:
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file} is not there; expected the folder of one data set in its published layout")
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream)
-            cells = [(len(row), reader.line_num) for row in reader if row]
-        # pandas fills short rows and shifts the columns of long ones
-        if ragged := [f"line {line} has {n} cells, the head {cells[0][0]}" for n, line in cells if n != cells[0][0]]:
-            raise ValueError(ragged[0])
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{file}: {error}; expected a CSV in UTF-8, a head and rows of as many cells") from error
+    table = read_csv(file)
     if missing := [name for name in columns if name not in table.columns]:
         raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
     if table.empty:

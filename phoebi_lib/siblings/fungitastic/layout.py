@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from phoebi_lib.siblings.printed import printed
+from phoebi_lib.siblings.tables import read_csv
 
 SUBSETS = {"all": "FungiTastic", "Mini": "FungiTastic-Mini", "FewShot": "FungiTastic-FewShot"}
 TASKS = ("closed", "open")
@@ -85,15 +86,15 @@ def read_split(root: str | Path, subset: str, split: str, task: str = "closed") 
 def read_table(path: str | Path) -> pd.DataFrame:
     """Return a CSV or Parquet file as a table; :func:`source` knows its file.
 
-    Raises FileNotFoundError; ValueError for a file that is empty, damaged, ragged or, if CSV, not in UTF-8.
+    Raises FileNotFoundError; ValueError for a damaged file, a CSV as :func:`~phoebi_lib.siblings.tables.read_csv` says.
     """
-    try:
-        parquet = Path(path).suffix == ".parquet"
-        table = pd.read_parquet(path) if parquet else pd.read_csv(path, low_memory=False)
-        if not (parquet or isinstance(table.index, pd.RangeIndex)):
-            raise ValueError("rows have more fields than the header")
-    except ValueError as error:
-        raise ValueError(f"{path}: cannot be read ({error}); expected a table as published, CSV in UTF-8") from error
+    if Path(path).suffix != ".parquet":
+        table = read_csv(path, text=False)
+    else:
+        try:
+            table = pd.read_parquet(path)
+        except ValueError as error:
+            raise ValueError(f"{path}: cannot be read ({error}); expected a Parquet file as published") from error
     table.attrs["file"] = str(path)
     return table
 

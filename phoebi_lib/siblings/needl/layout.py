@@ -16,6 +16,8 @@ from typing import Any
 
 import pandas as pd
 
+from phoebi_lib.siblings.tables import read_csv
+
 CLASSES = ("stomata", "pseudothecia")
 SPLITS = ("train", "val", "test")
 SIZE = 256  # px, width and height of a tile
@@ -138,17 +140,6 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: not a readable JSON file ({error}); write it again") from error
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Return what a CSV file holds, as text. ValueError, naming it, where it is none or a line has too many cells."""
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except ValueError as error:
-        raise ValueError(f"{path}: not a readable CSV file in UTF-8 ({str(error).strip()}); write it again") from error
-    if len(table) and not isinstance(table.index, pd.RangeIndex):
-        raise ValueError(f"{path}: line 2 has more cells than the header; write the file again")
-    return table.rename(columns=str.strip)
-
-
 def row_of(entry: Mapping, key: str, files: Mapping, names: Mapping, where: str) -> dict[str, Any]:
     """Return tile, class and geometry of a COCO entry; ``key`` is "keypoints" ([x, y, v]) or "bbox" ([x, y, w, h])."""
     for field, known in (("image_id", files), ("category_id", names)):
@@ -213,7 +204,7 @@ def _split_file(path: Path) -> pd.DataFrame:
     """Read columns ``file_name`` and, if there, ``split`` and ``needle_id``; or one file name a line, no header."""
     if path.stem not in SETS:
         raise ValueError(f"{path}: the file's name tells source and sampling; expected one of {', '.join(SETS)}")
-    table = read_table(path)
+    table = read_csv(path).rename(columns=str.strip)
     if len(table.columns) == 1 and PurePosixPath(table.columns[0]).suffix:
         table = pd.DataFrame({"file_name": [table.columns[0], *table.iloc[:, 0]]})
     if "file_name" not in table:

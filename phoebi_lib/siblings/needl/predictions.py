@@ -19,10 +19,10 @@ from phoebi_lib.siblings.needl.layout import (
     inside_images,
     read_coco,
     read_json,
-    read_table,
     row_of,
 )
 from phoebi_lib.siblings.needl.metrics import check_predictions
+from phoebi_lib.siblings.tables import read_csv
 
 
 def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[str | Path] = ()) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[
 
 
 def _from_csv(path: Path) -> pd.DataFrame:
-    table = read_table(path).replace("", None)
+    table = read_csv(path).rename(columns=str.strip).replace("", None)
     kinds = [columns for columns in GEOMETRY.values() if set(columns) <= set(table)]
     if not {"file_name", "class", "score"} <= set(table) or not kinds:
         raise ValueError(f"{path}: expected the columns file_name, class, score and x, y or x0, y0, w, h; "
