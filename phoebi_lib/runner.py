@@ -48,12 +48,12 @@ class Job:
     def evidence(self) -> str:
         """Return what kind of evidence the numbers of this run are; without images they follow from labels alone."""
         folders = [self._value(name) for name in parameters.FOLDERS]
-        if any(folders):
-            return "user"
-        if not self.dataset:
-            # a sibling's page reads its synthetic fixture
-            return "exact" if folders == [None] * len(folders) else "simulated"
-        return provenance.evidence_of(self.dataset, self._value("profile") or "", self._value("encoder") or "")
+        # a sibling's page without a folder reads its synthetic fixture
+        fixture = "sim:siblings" if any(value is not None for value in folders) else ""
+        images = next(filter(None, folders), "") or self.dataset or fixture
+        if not images:
+            return "exact"
+        return provenance.evidence_of(images, self._value("profile") or "", self._value("encoder") or "")
 
     def _value(self, name: str) -> Any:
         return self.parameters.get(name, parameters.defaults(self.source).get(name))

@@ -179,6 +179,7 @@ def test_a_page_on_other_data_says_so_and_grows_stale_with_them(project, monkeyp
     write(project, "print(seed)", 'data = ""')
     (job,) = runner.plan(["small"], "smoke", [], project / "out")
     assert job.evidence == "simulated"
+    assert runner.Job(job.source, job.executed, {"profile": "rehearsal"}).evidence == "stand-in"
     folder = project / "somewhere" / "x"
     folder.mkdir(parents=True)
     (folder / "train.csv").write_text("a\n")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from phoebi_lib import cli
+from phoebi_lib.provenance import STAND_IN
 from phoebi_lib.siblings import drawing, embedding, fixtures, one_encoder, printed, run, start, tables
 
 LITE, CONTROL = "efficientnet_lite0", "efficientnet_lite0_untrained"
@@ -85,6 +86,9 @@ def test_parameters_of_a_page_are_checked(given, message):
 
 def test_the_banner_says_what_the_pictures_are(tmp_path):
     assert fixtures.STATEMENT in start("needl").banner().text
+    rehearsed = start("needl", profile="rehearsal")
+    assert rehearsed.evidence == "stand-in" and STAND_IN in rehearsed.banner().text
+    assert STAND_IN not in start("needl").banner().text and start("needl").evidence == "simulated"
     own = start("needl", data=str(tmp_path))
     assert run.REAL in own.banner().text and own.evidence == "user" and own.root == tmp_path
 

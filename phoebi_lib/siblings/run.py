@@ -39,8 +39,10 @@ class SiblingRun:
 
     @property
     def evidence(self) -> str:
-        """``simulated`` for the fixture, ``user`` for a folder."""
-        return "user" if self.data else "simulated"
+        """``simulated`` for the fixture, ``user`` for a folder, ``stand-in`` for either through stand-in weights."""
+        from phoebi_lib.provenance import evidence_of
+
+        return evidence_of(self.data or "sim:siblings", self.profile, self.encoder)
 
     def load_encoder(self, img_size: int = 224) -> Encoder:
         """Return this run's encoder for pictures squeezed to ``img_size`` px a side."""
@@ -57,12 +59,13 @@ class SiblingRun:
 
     def banner(self) -> Banner:
         """Return the banner that says what the numbers of this page are made from."""
-        from phoebi_lib.provenance import Banner, versions
+        from phoebi_lib.provenance import STAND_IN, Banner, versions
 
         data = Path(self.data).resolve().name if self.data else "fixture"
         facts = {"benchmark": self.benchmark, "profile": self.profile, "data": data,
                  "encoder": self.encoder, "evidence": self.evidence, **versions()}  # fmt: skip
-        return Banner((REAL if self.data else STATEMENT,), tuple(facts.items()))
+        statements = [REAL if self.data else STATEMENT, *([STAND_IN] if self.evidence == "stand-in" else [])]
+        return Banner(tuple(statements), tuple(facts.items()))
 
 
 def start(benchmark: str, *, profile: str = "smoke", encoder: str = "efficientnet_lite0", data: str = "",
