@@ -13,7 +13,6 @@ from scipy.spatial.distance import cdist
 from phoebi_lib.images import read_image
 from phoebi_lib.siblings import printed
 from phoebi_lib.siblings.needl import fixture, layout, sampling
-from phoebi_lib.siblings.needl.predictions import read_predictions
 
 TEST = ["keypoints/val.json", "keypoints/test.json"]
 
@@ -26,17 +25,34 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture
-def broken(root, tmp_path):
-    """A copy without pictures, to be damaged."""
+def copy(root, tmp_path):
+    """A copy without pictures, to be changed."""
     for part in ("annotations", "splits", "predictions"):
         shutil.copytree(root / part, tmp_path / part)
     return tmp_path
 
 
 def change(path, edit):
-    data = json.loads(path.read_text())
-    edit(data)
-    path.write_text(json.dumps(data))
+    """Give a file another text or other bytes, edit what it holds, or (None) take it away."""
+    if edit is None:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif isinstance(edit, str | bytes):
+        path.write_bytes(edit.encode() if isinstance(edit, str) else edit)
+    elif path.suffix == ".csv":
+        edit(pd.read_csv(path, dtype=str)).to_csv(path, index=False)
+    else:
+        data = json.loads(path.read_text())
+        edit(data)
+        path.write_text(json.dumps(data))
+
+
+def put(part, row=0, **values):
+    """Other values in an entry of a part of a JSON file (None: the file is the list)."""
+    return lambda data: (data[part] if part else data)[row].update(values)
+
+
+def column(**values):
+    return lambda table: table.assign(**values)
 
 
 def test_the_fixture_has_twelve_tiles_whose_classes_go_by_name(root):
@@ -44,55 +60,56 @@ def test_the_fixture_has_twelve_tiles_whose_classes_go_by_name(root):
     assert needl.tiles["split"].value_counts().to_dict() == {"train": 6, "val": 3, "test": 3}
     assert list(needl.tiles) == ["tile_id", "path", "source", "sampling", "split", "needle_id"]
     assert all((root / path).is_file() for path in needl.tiles["path"])
-    numbers = {json.loads((root / "annotations" / "keypoints" / f"{split}.json").read_text())["categories"][0]["id"]
-               for split in ("train", "val")}  # fmt: skip
-    assert numbers == {0, 1}
+    texts = [(root / "annotations" / "keypoints" / f"{split}.json").read_text() for split in ("train", "val")]
+    assert [json.loads(text)["categories"][0]["id"] for text in texts] == [1, 0]
     for rule in ("keypoint", "box"):
-        seen = needl.truth(rule).groupby(["tile_id", "class"]).size()
-        for tile, (*_, stomata, pseudothecia) in fixture.TILES.items():
-            assert (seen.get((tile, "stomata"), 0), seen.get((tile, "pseudothecia"), 0)) == (stomata, pseudothecia)
-    points = needl.truth("keypoint")
-    pair = points[(points["tile_id"] == fixture.PAIR) & (points["class"] == "stomata")][["x", "y"]].to_numpy()
+        seen = pd.crosstab(needl.truth(rule)["tile_id"], needl.truth(rule)["class"])[list(layout.CLASSES)]
+        assert {tile: tuple(line) for tile, *line in seen.itertuples()} == {
+            tile: line[3:] for tile, line in fixture.TILES.items() if any(line[3:])
+        }
+    pair = needl.truth("keypoint").query("tile_id == @fixture.PAIR")[["x", "y"]].to_numpy()[:2]
     assert np.linalg.norm(pair[0] - pair[1]) == 30
     assert needl.ids("val", "handheld_random") == ["handheld/needle09_a.png"]
+    for split, where, message in (("dev", "full", "split must be"), ("val", "handheld", "set must be"),
+                                  ("train", "benchtop_diversity", "no tiles of benchtop_div")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            needl.ids(split, where)
 
 
-def test_a_category_is_known_by_its_name_even_where_the_numbers_are_swapped(broken):
-    def swap(data):
-        first, second = data["categories"]
-        first["name"], second["name"] = second["name"].title(), first["name"]
-
-    before = layout.load(broken).annotations
-    change(broken / "annotations" / "bboxes" / "val.json", swap)
-    after = layout.load(broken).annotations
-    val = after["tile_id"].isin(layout.load(broken).ids("val")) & after["x0"].notna()
-    assert (before.loc[val, "class"] != after.loc[val, "class"]).all() and val.sum() == 20
-    assert before.loc[~val, "class"].equals(after.loc[~val, "class"])
+def test_a_category_is_known_by_its_name_even_where_the_numbers_are_swapped(copy):
+    before = layout.load(copy).annotations
+    change(copy / "annotations" / "bboxes" / "val.json", put("categories", 0, name=" Pseudothecia"))
+    change(copy / "annotations" / "bboxes" / "val.json", put("categories", 1, name="stomata"))
+    after = layout.load(copy).annotations
+    val = after["tile_id"].isin(layout.load(copy).ids("val")) & after["x0"].notna()
+    assert ((before["class"] != after["class"]) == val).all() and val.sum() == 20
 
 
-def test_split_files_may_lack_columns_or_a_header_and_needles_come_from_names_then(broken):
-    whole = layout.load(broken).tiles.set_index("tile_id").sort_index()
-    table = pd.read_csv(broken / "splits" / "benchtop_random.csv")
-    table["file_name"] = table["file_name"].str.removeprefix("benchtop/")
-    table[["file_name"]].to_csv(broken / "splits" / "benchtop_random.csv", index=False)
-    names = pd.read_csv(broken / "splits" / "handheld_random.csv")["file_name"]
-    (broken / "splits" / "handheld_random.csv").write_text("\n".join(names) + "\n")
-    assert layout.load(broken).tiles.set_index("tile_id").sort_index().equals(whole)
-    unknown = layout.load(broken, needle_pattern="none").tiles
-    assert (unknown["needle_id"] == "").sum() == 10
+def test_boxes_come_from_their_own_files_and_one_kind_is_enough(copy):
+    before = layout.load(copy)
+    change(copy / "annotations" / "keypoints" / "val.json", put("annotations", bbox=[1, 1, 9, 9]))
+    change(copy / "annotations" / "bboxes" / "val.json", put("annotations", keypoints=[1, 1, 2]))
+    assert layout.load(copy).annotations.equals(before.annotations)
+    change(copy / "annotations" / "bboxes", None)
+    assert layout.load(copy).truth("box").empty and layout.load(copy).tiles.equals(before.tiles)
+
+
+def test_split_files_may_lack_columns_or_a_header_and_needles_come_from_names_then(copy):
+    whole = layout.load(copy).tiles
+    change(copy / "splits" / "benchtop_random.csv",
+           lambda table: table[["file_name"]].replace("benchtop/", "", regex=True))  # fmt: skip
+    names = pd.read_csv(copy / "splits" / "handheld_random.csv")["file_name"]
+    change(copy / "splits" / "handheld_random.csv", "\n".join(names) + "\n")
+    assert layout.load(copy).tiles.equals(whole)
+    unknown = layout.load(copy, needle_pattern="(none)").tiles
     with pytest.warns(UserWarning, match="10 tiles without needle_id"):
         layout.leakage(unknown)
 
 
-def test_blanks_round_a_needle_s_name_hide_no_leakage(broken):
-    path = broken / "splits" / "benchtop_random.csv"
-    path.write_text(path.read_text().replace("test,03", "test, 03"))
-    with pytest.warns(UserWarning, match="1 of 10 needles"):
-        layout.leakage(layout.load(broken).tiles)
-
-
-def test_a_needle_in_two_splits_is_reported_and_warned_of(root):
-    tiles = layout.load(root).tiles
+def test_a_needle_in_two_splits_is_reported_and_warned_of(copy):
+    path = copy / "splits" / "benchtop_random.csv"
+    change(path, path.read_text().replace("test,03", "test, 03"))
+    tiles = layout.load(copy).tiles
     with pytest.warns(UserWarning, match="1 of 10 needles"):
         shared = layout.leakage(tiles)
     assert shared.to_dict("records") == [
@@ -103,149 +120,88 @@ def test_a_needle_in_two_splits_is_reported_and_warned_of(root):
     assert layout.leakage(other).empty
 
 
+POINTS, BOXES, SPLIT = "annotations/keypoints/val.json", "annotations/bboxes/val.json", "splits/handheld_random.csv"
+JSON, CSV = "predictions/keypoints.json", "predictions/boxes.csv"
+SEVEN = "file_name,split\nhandheld/needle07_a.png"
+
+
 @pytest.mark.parametrize(("file", "edit", "message"), [
-    ("keypoints/val", lambda d: d["categories"][0].update(name="stoma"), "expected the names"),
-    ("keypoints/val", lambda d: d["annotations"][0].update(category_id=7), "category_id 7"),
-    ("keypoints/val", lambda d: d["annotations"][0].update(image_id=7), "image_id 7"),
-    ("keypoints/val", lambda d: d["annotations"][0].update(keypoints=[1, 2]), "3 finite numbers"),
-    ("keypoints/val", lambda d: d["annotations"][0].update(keypoints=[1, float("nan"), 2]), "3 finite numbers"),
-    ("keypoints/val", lambda d: d["annotations"][0].update(keypoints=[0, 0, 0]), "not labelled"),
-    ("bboxes/val", lambda d: d["annotations"][0].update(bbox=[1, 2, -3, 4]), "negative size"),
-    ("bboxes/val", lambda d: d.pop("categories"), "'categories'"),
-    ("bboxes/val", lambda d: d["images"][0].pop("file_name"), "lacks one of id, file_name"),
-    ("bboxes/val", lambda d: d["annotations"].append(3), "is no object"),
-    ("bboxes/val", lambda d: d["images"][0].update(id=d["images"][1]["id"]), "stands twice"),
-    ("bboxes/val", lambda d: d["images"][0].update(file_name="../secret.png"), "leaves the folder"),
-    ("bboxes/val", lambda d: d["images"][0].update(file_name="benchtop/new.png"), "needle04_a.png stands in .* only"),
-    ("keypoints/val", lambda d: d["images"].append({"id": 9, "file_name": "benchtop/new.png"}), "bboxes.val.*stands"),
-    ("keypoints/val", lambda d: d["annotations"][0].update(image_id=[100]), r"image_id \[100\]"),
-    ("keypoints/val", lambda d: d["images"][0].update(id=[100]), r"an id in 'images' is \[100\]"),
-    ("keypoints/val", lambda d: d["categories"][0].update(id=None), "an id in 'categories' is None"),
-    ("keypoints/val", lambda d: d["images"][1].update(width=640, height=640), "declared as 640 x 640"),
-    ("keypoints/val", lambda d: d["annotations"][2].update(keypoints=[5000, -3, 2]), r"entry 2, .*\(5000, -3\)"),
-    ("bboxes/val", lambda d: d["annotations"][1].update(bbox=[250, 9, 36, 36]), "entry 1, the centre of a box"),
-    ("bboxes/val", lambda d: d["images"][0].update(file_name="benchtop/needle01_a.png"), "a tile has one split"),
+    ("annotations", None, "lacks annotations/keypoints"),
+    ("splits", None, r"lacks .*splits/\*.csv"),
+    (BOXES, None, "bboxes/val.json"),
+    (POINTS, "{", "keypoints/val.json: not a readable JSON"),
+    (POINTS, "[]", "keypoints/val.json: expected objects with images"),
+    (BOXES, lambda data: data.pop("categories"), "'categories': expected objects"),
+    (BOXES, lambda data: data["annotations"].append(3), "'annotations': expected objects"),
+    (POINTS, put("categories", name="stoma"), "expected the names stomata"),
+    (POINTS, put("categories", id=None), "data row 1 has class 'category_id 0'; expected one of 'stomata'"),
+    (BOXES, put("images", id=101), "an id is given twice"),
+    (BOXES, lambda data: data["images"][0].pop("file_name"), "data row 1 is without file_name"),
+    (BOXES, put("images", file_name="../secret.png"), "leaves its folder"),
+    (BOXES, put("images", file_name="benchtop/needle05_a.png"), "file_name given twice"),
+    (POINTS, put("images", width=640), "width 640; expected one of 256"),
+    (POINTS, put("images", height=640), "height 640; expected one of 256"),
+    (POINTS, put("annotations", 3, category_id=7), "data row 4 has class 'category_id 7'"),
+    (POINTS, put("annotations", 3, image_id=[100]), r"data row 4 has .* not listed: .*image_id \[100\]"),
+    (POINTS, put("annotations", 3, keypoints=[1, 2]), "data row 4 has neither a visible point"),
+    (POINTS, put("annotations", keypoints=[1, "2", 2]), "neither a visible point"),
+    (POINTS, put("annotations", keypoints=[1, float("nan"), 2]), "neither a visible point"),
+    (POINTS, put("annotations", keypoints=[0, 0, 0]), "neither a visible point"),
+    (POINTS, put("annotations", 3, keypoints=[5000, -3, 2]), "data row 4 has a place outside the tile.*'x': 5000"),
+    (BOXES, put("annotations", bbox=[1, 2, -3, 4]), "negative size"),
+    (BOXES, put("annotations", bbox=[250, 9, 36, 36]), "a place outside the tile.*'x0': 250"),
+    (BOXES, put("images", file_name="benchtop/new.png"), "needle04_a.png stands in keypoints/val.json val, splits/b"),
+    (POINTS, lambda data: data["images"].append({"id": 9, "file_name": "new.png"}), "new.png stands in keypoints/val"),
+    (BOXES, put("images", file_name="benchtop/needle01_a.png"), "needle01_a.png .* bboxes/val.json val.* one split"),
+    ("splits/other.csv", "file_name\n", "other.csv: the name, .* one of 'benchtop_random'"),
+    (SPLIT, f"{SEVEN},train\nhandheld/needle08_a.png,train,08\n", "line 3 has 3 cells, the head 2"),
+    (SPLIT, SEVEN.replace("file_name", "name") + ",train\n", "column 'file_name' is missing"),
+    (SPLIT, f"{SEVEN},\n", "split ''; expected one of 'train'"),
+    (SPLIT, "file_name,split\n,train\n", "data row 1 is without file_name"),
+    (SPLIT, "file_name,split\n/etc/passwd.png,train\n", "leaves its folder"),
+    (SPLIT, "file_name\nneedle07_a.png\nhandheld/needle07_a.png\n", "splits: tile_id given twice: handheld/needle07"),
+    (SPLIT, "file_name\nneedle07_a.png\n", "needle08_a.png stands in keypoints/train.json train, bboxes/train.json t"),
+    (SPLIT, f"{SEVEN},test\n" + "".join(f"needle{n}_a.png,train\n" for n in ("08", "09", "10")), "random.csv test;"),
+    (JSON, None, JSON),
+    (JSON, lambda data: data.append(1), "keypoints.json: expected objects with image_id"),
+    (JSON, put(None, 3, score="high"), "data row 4 has no number as score"),
+    (JSON, put(None, 3, score=float("inf")), "data row 4 has a number that is not finite"),
+    (JSON, put(None, 3, category_id=2), "data row 4 has class 'category_id 2'"),
+    (JSON, put(None, 3, image_id=7), "data row 4 has .* not listed: .*image_id 7"),
+    (JSON, lambda data: data[3].pop("keypoints"), "data row 4 has neither a visible point"),
+    (JSON, put(None, 3, keypoints=[9, -0.1, 1]), "data row 4 has a place outside the tile.*benchtop/"),
+    (CSV, None, CSV),
+    (CSV, lambda table: table.drop(columns="class"), "column 'class' is missing"),
+    (CSV, lambda table: table.drop(columns="w"), "data row 1 has neither a visible point x, y nor a box"),
+    (CSV, column(score="x"), "data row 1 has no number as score"),
+    (CSV, column(h=-1), "data row 1 has a box of negative size"),
+    (CSV, column(file_name="benchtop/none.png"), "not listed: .*benchtop/none.png"),
+    (CSV, column(file_name="../a.png"), "leaves its folder"),
+    (CSV, b"file_name,class,score,x,y\n\xe9.png,stomata,1,2,3\n", "expected a CSV in UTF-8"),
 ])  # fmt: skip
-def test_broken_annotation_files_are_named(broken, file, edit, message):
-    change(broken / "annotations" / f"{file}.json", edit)
-    with pytest.raises(ValueError, match=message) as caught:
-        layout.load(broken)
-    assert str(broken) in str(caught.value)
+def test_what_is_wrong_in_a_file_is_named(copy, file, edit, message):
+    change(copy / file, edit)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        layout.read_predictions(copy / file, layout.load(copy), TEST)
+    assert str(copy) in str(caught.value)
 
 
-def test_a_tile_whose_boxes_are_gone_is_no_tile_without_truth(broken):
-    def lose(data):
-        lost = data["images"].pop(0)["id"]
-        data["annotations"] = [entry for entry in data["annotations"] if entry["image_id"] != lost]
-
-    change(broken / "annotations" / "bboxes" / "train.json", lose)
-    with pytest.raises(ValueError, match=r"bboxes.train\.json: benchtop/needle01_a\.png stands in .*keypoints.train"):
-        layout.load(broken)
-
-
-@pytest.mark.parametrize(("text", "message"), [
-    ("", "handheld_random.csv: .*expected a CSV in UTF-8"),
-    ("file_name,split\nhandheld/needle07_a.png,train\nhandheld/needle08_a.png,train,08\n",
-     "random.csv: line 3 has 3 cells, the head 2"),
-    ("file_name,split\nhandheld/needle07_a.png,train,07\n", "handheld_random.csv: line 2 has 3 cells"),
-    ("name,split\nhandheld/needle07_a.png,train\n", "no column file_name"),
-    ("file_name,split\nhandheld/needle07_a.png,dev\n", "split 'dev'"),
-    ("file_name,split\nhandheld/needle07_a.png,\n", "split ''"),
-    ("file_name,split\n,train\n", "empty"),
-    ("file_name,split\n/etc/passwd.png,train\n", "leaves the folder"),
-    ("file_name\nneedle07_a.png\nhandheld/needle07_a.png\n", "listed twice"),
-    ("file_name\nneedle07_a.png\n", "3 tiles"),
-    ("file_name,split\n" + "".join(f"needle{n}_a.png,test\n" for n in ("07", "08", "09", "10")), "one split in its"),
-])  # fmt: skip
-def test_broken_split_files_are_named(broken, text, message):
-    (broken / "splits" / "handheld_random.csv").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        layout.load(broken)
-
-
-def test_missing_files_are_named(broken):
-    (broken / "splits" / "other.csv").write_text("file_name\n")
-    with pytest.raises(ValueError, match="other.csv"):
-        layout.load(broken)
-    (broken / "annotations" / "bboxes" / "test.json").write_text("{")
-    with pytest.raises(ValueError, match="test.json: not a readable JSON file"):
-        layout.load(broken)
-    (broken / "annotations" / "bboxes" / "test.json").unlink()
-    with pytest.raises(FileNotFoundError, match="test.json"):
-        layout.load(broken)
-    shutil.rmtree(broken / "annotations" / "bboxes")
-    (broken / "splits" / "other.csv").unlink()
-    assert layout.load(broken).truth("box").empty, "one kind of annotation is enough"
-    shutil.rmtree(broken / "splits")
-    with pytest.raises(FileNotFoundError, match="no split file"):
-        layout.load(broken)
-    with pytest.raises(FileNotFoundError, match="neither"):
-        layout.load(broken / "predictions")
-
-
-def test_unknown_and_empty_sets_are_refused(root):
-    needl = layout.load(root)
-    for split, where in (("dev", "full"), ("val", "handheld"), ("train", "benchtop_diversity")):
-        with pytest.raises(ValueError, match="no tiles"):
-            needl.ids(split, where)
-
-
-def test_predictions_of_both_formats_are_one_table(root):
-    needl = layout.load(root)
-    points = read_predictions(root / "predictions" / "keypoints.json", needl, TEST)
-    boxes = read_predictions(root / "predictions" / "boxes.csv", needl)
-    assert list(points) == list(boxes) and len(points) == len(boxes) == 47
+def test_predictions_of_both_formats_are_one_table(copy):
+    needl, path = layout.load(copy), copy / "predictions" / "keypoints.json"
+    points = layout.read_predictions(path, needl, TEST)
+    boxes = layout.read_predictions(path.with_name("boxes.csv"), needl)
+    assert list(points) == list(boxes) == layout.COLUMNS and len(points) == len(boxes) == 47
     assert points[["tile_id", "class", "score"]].equals(boxes[["tile_id", "class", "score"]])
     assert np.allclose(points[["x", "y"]].to_numpy(), boxes[["x0", "y0"]].to_numpy() + 18)
     assert points["x0"].isna().all() and boxes["x"].isna().all()
-
-
-@pytest.mark.parametrize(("edit", "message"), [
-    (lambda d: d[3].update(score="high"), "entry 3: score"),
-    (lambda d: d[3].pop("score"), "entry 3: score"),
-    (lambda d: d[3].update(score=float("nan")), "not finite"),
-    (lambda d: d[3].update(category_id=2), "category_id 2"),
-    (lambda d: d[3].pop("keypoints"), "bbox must be 4"),
-    (lambda d: d.append(1), "list of entries"),
-    (lambda d: d[3].update(image_id=[100]), r"entry 3: image_id \[100\]"),
-    (lambda d: d[3].update(keypoints=[600, 9, 1]), r"entry 3, a point at \(600, 9\), lies outside benchtop/"),
-])  # fmt: skip
-def test_broken_results_are_named(broken, edit, message):
-    path = broken / "predictions" / "keypoints.json"
-    change(path, edit)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_predictions(path, layout.load(broken), TEST)
-    assert "keypoints.json" in str(caught.value)
-
-
-def test_ids_that_mean_two_things_and_files_of_no_kind_are_refused(broken):
-    needl, path = layout.load(broken), broken / "predictions" / "keypoints.json"
-    with pytest.raises(ValueError, match="two things"):
-        read_predictions(path, needl, ["keypoints/train.json", "keypoints/test.json"])
-    with pytest.raises(ValueError, match="annotation_files"):
-        read_predictions(path, needl)
-    with pytest.raises(ValueError, match="COCO results"):
-        read_predictions(path.rename(path.with_suffix(".txt")), needl)
-    with pytest.raises(FileNotFoundError, match="absent.csv"):
-        read_predictions(broken / "absent.csv", needl)
-    table = pd.read_csv(broken / "predictions" / "boxes.csv")
-    for wrong, message in (
-        (table.drop(columns="w"), "expected the columns"), (table.assign(score="x"), "line 2 has"),
-        (table.assign(h=-1), "negative"), (table.assign(file_name="benchtop/none.png"), "tile_id 'benchtop/none.png'"),
-        (table.assign(**{"class": "hole"}), "class 'hole'"), (table.assign(file_name="../a.png"), "leaves"),
-        (table.assign(x0=600), "wrong.csv: .*entry 0, the centre of a box at"),
-        (table.assign(**{"class": ["", *table["class"][1:]]}), "line 2 has an empty cell"),
-    ):  # fmt: skip
-        wrong.to_csv(broken / "wrong.csv", index=False)
+    for file, nothing in (("keypoints.json", "[]"), ("boxes.csv", "file_name,class, score ,x,y\n")):
+        change(path.with_name(file), nothing)
+        found = layout.read_predictions(path.with_name(file), needl, TEST)
+        assert found.empty and list(found) == layout.COLUMNS, "a detector may find nothing"
+    for suffix, splits, message in ((".json", ["train", "test"], "two things"), (".json", [], "annotation files"),
+                                    (".txt", ["val"], "one of '.json', '.csv'")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            read_predictions(broken / "wrong.csv", needl)
-    header = ",".join(table).encode()
-    for content in (b"", header + b"\na,b\n1,2,3,4,5,6,7,8\n", header + b"\n\xe9.png,stomata,1,2,3,4,5\n"):
-        (broken / "wrong.csv").write_bytes(content)
-        with pytest.raises(ValueError, match=r"wrong\.csv: .*expected a CSV in UTF-8"):
-            read_predictions(broken / "wrong.csv", needl)
-    (broken / "wrong.csv").write_bytes(header + b"\n")
-    assert read_predictions(broken / "wrong.csv", needl).empty, "a detector may find nothing"
+            layout.read_predictions(path.with_suffix(suffix), needl, [f"keypoints/{split}.json" for split in splits])
 
 
 def test_a_capture_is_rescaled_and_cut_row_by_row(root):
@@ -255,13 +211,12 @@ def test_a_capture_is_rescaled_and_cut_row_by_row(root):
     assert corners[:2].tolist() == [[0, 0], [256, 0]], "6 x 4 tiles, x first"
     same, _ = sampling.cut_tiles(picture, 360)
     assert np.array_equal(same[4], picture[:, 256:512, 256:512]), "at the scale itself nothing is resampled"
-    flat, _ = sampling.cut_tiles(np.full((3, 600, 800), 77, np.uint8), 400)
-    assert flat.shape[0] == 2 * 2 and (flat == 77).all()
-    for scale, message in ((0, "above 0"), (float("nan"), "above 0"), (2000, "less than a tile")):
+    flat, _ = sampling.cut_tiles(np.full((3, 640, 960), 77, np.uint8), 450)
+    assert flat.shape[0] == 2 * 3 and (flat == 77).all()
+    for frame, scale, message in ((picture, 0, "> 0"), (picture, float("nan"), "> 0"), (picture[0], 360, "uint8"),
+                                  (picture, 2000, "less than a tile")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            sampling.cut_tiles(picture, scale)
-    with pytest.raises(ValueError, match="uint8"):
-        sampling.cut_tiles(picture[0], 360)
+            sampling.cut_tiles(frame, scale)
 
 
 def test_farthest_points(root):
@@ -270,14 +225,13 @@ def test_farthest_points(root):
     assert sorted(order) == list(range(256)) and (np.diff(distances[1:]) <= 1e-9).all() and distances[0] == np.inf
     assert np.array_equal(order, sampling.farthest_points(points, 256, seed=3)[0])
     assert not np.array_equal(order, sampling.farthest_points(points, 256, seed=4)[0])
-    plain, _ = sampling.farthest_points(points, 30, seed=3, dim=None)
     for k in range(1, 30):
-        assert plain[k] == cdist(points, points[plain[:k]]).min(axis=1).argmax(), "the definition, step by step"
-    split = sampling.diversity_split(points, n=50, seed=3)
-    assert np.array_equal(np.concatenate([split["test"], split["val"]]), order[:100])
+        nearest = cdist(points, points[order[:k]]).min(axis=1)
+        assert order[k] == nearest.argmax() and distances[k] == pytest.approx(nearest.max()), "the definition"
+    assert sampling.uncovered(points, order[:29]) == pytest.approx(distances[29])
     equal, zeros = sampling.farthest_points(np.ones((4, 2)), 4)
     assert sorted(equal) == [0, 1, 2, 3] and (zeros[1:] == 0).all(), "no repeats, not even among equals"
-    with pytest.raises(ValueError, match="257 of 256"):
+    with pytest.raises(ValueError, match="k, of the rows of features, .* <= 256; found 257"):
         sampling.farthest_points(points, 257)
     with pytest.raises(ValueError, match="finite"):
         sampling.farthest_points(np.full((3, 2), np.nan), 2)
@@ -285,9 +239,12 @@ def test_farthest_points(root):
 
 def test_the_map_before_sampling_keeps_distances_on_average():
     features = np.random.default_rng(0).normal(size=(40, 2048))
-    _, plain = sampling.farthest_points(features, 40, dim=None)
-    _, mapped = sampling.farthest_points(features, 40)
-    assert mapped[1:].mean() == pytest.approx(plain[1:].mean(), rel=0.1)
+    order, plain = sampling.farthest_points(features, 40)
+    mapped = sampling.project(features)
+    assert mapped.shape == (40, 256) and np.array_equal(mapped, sampling.project(features))
+    assert sampling.farthest_points(mapped, 40)[1][1:].mean() == pytest.approx(plain[1:].mean(), rel=0.1)
+    split = sampling.diversity_split(features, n=15)
+    assert np.array_equal(np.concatenate([split["test"], split["val"]]), sampling.farthest_points(mapped, 30)[0])
 
 
 def test_printed_sums_hold_and_the_average_is_not_the_class_mean():

@@ -12,7 +12,7 @@ from PIL import Image
 
 from phoebi_lib import cli
 from phoebi_lib.provenance import STAND_IN
-from phoebi_lib.siblings import drawing, embedding, fixtures, one_encoder, printed, run, start, tables
+from phoebi_lib.siblings import drawing, embedding, fixtures, one_encoder, printed, run, start, tables, vectors
 
 LITE, CONTROL = "efficientnet_lite0", "efficientnet_lite0_untrained"
 
@@ -132,6 +132,43 @@ def test_csv_files_are_read_whole_or_refused_by_name(tmp_path):
             tables.read_csv(path)
     with pytest.raises(FileNotFoundError, match="gone.csv"):
         tables.read_csv(tmp_path / "gone.csv")
+    path.write_text("x\n1\n")
+    with pytest.raises(ValueError, match=r"a\.csv: the column 'y' is missing; found x"):
+        tables.read_csv(path, ["x", "y"])
+
+
+def test_names_of_files_tell_rows_apart_and_stay_in_their_folder():
+    table = pd.DataFrame({"path": ["b/a.png", "./c.png"], "class": ["x", "y"]}, index=[7, 9])
+    assert tables.keyed(table, "t.csv").to_dict("list") == {"path": ["b/a.png", "c.png"], "class": ["x", "y"]}
+    for name in ("", " ", ".", "/etc/a", "../a", "b/../../a", "b\\a", "c:/a"):
+        with pytest.raises(ValueError, match="t.csv: .*(leaves its folder|data row 1 is without path)"):
+            tables.keyed(table.assign(path=[name, "d"]), "t.csv")
+    for broken, message in ((table.assign(path=["a", "./a"]), "path given twice: a"), (table[:0], "no row"),
+                            (table.assign(path=["a", None]), "data row 2 is without path"),
+                            (table.assign(**{"class": ["x", ""]}), "data row 2 is without class"),
+                            (table.drop(columns="class"), "'class' is missing")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"t.csv: .*{message}"):
+            tables.keyed(broken, "t.csv", filled=["class"])
+    with pytest.raises(ValueError, match="t.csv: data row 2 has class 'y'; expected one of 'x', 'z'"):
+        tables.allow(table["class"], ("x", "z"), "t.csv")
+    assert tables.allow(table["class"], ("x", "y"), "t.csv").tolist() == ["x", "y"]
+
+
+def test_vectors_by_hand():
+    X = np.array([[3.0, 4], [0, 0], [0, 2]])
+    assert vectors.unit(X).tolist() == [[0.6, 0.8], [0, 0], [0, 1]]
+    assert vectors.class_means(X, [2, 0, 2], 4).tolist() == [[0, 0], [0, 0], [1.5, 3], [0, 0]]
+    assert vectors.centred(X, X[2]).tolist() == [[3 / 13**0.5, 2 / 13**0.5], [0, -1], [0, 0]]
+    centres = np.array([[5.0, 0], [0, 0], [0, 0], [0, 3]])
+    index, squared = vectors.nearest(X, centres, block=2)
+    assert index.tolist() == [3, 1, 3] and np.allclose(squared, [10, 0, 1]), "of equal centres the first"
+    third = np.array([[1 / 3 + 1e-16, 0.0], [1 / 3, 0.0]])
+    assert vectors.nearest(np.array([[1.0, 0]]), third)[0].tolist() == [0], "equal but for rounding is a tie"
+    for bad, message in ((X.ravel(), r"\(N, D\)"), (X[:0], "at least one"), (X * [1, np.nan], r"rows \[0, 1, 2\]")):
+        with pytest.raises(ValueError, match=message):
+            vectors.unit(bad)
+    with pytest.raises(ValueError, match=r"0\.\.1, got 0\.\.2"):
+        vectors.class_means(X, [2, 0, 2], 2)
 
 
 def test_features_are_joined_by_key():

@@ -2,65 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pandas as pd
 import torch
 
 from phoebi_lib import workspace
+from phoebi_lib.decoders.checks import check_choice
 from phoebi_lib.metrics import exact_match, macro_f1, per_class_f1
-from phoebi_lib.siblings.bioeval.folders import Animals
 from phoebi_lib.siblings.bioeval.layout import LABELS
-from phoebi_lib.siblings.bioeval.results import result
-from phoebi_lib.siblings.embedding import features_of
+from phoebi_lib.siblings.bioeval.protocol import splits, summary
 
+#: The published training of both heads, beside its rate: images a batch, epochs, hidden units, share dropped.
+BATCH, EPOCHS, HIDDEN, DROPOUT = 256, 50, 512, 0.5
 #: How a logit becomes a label: (threshold that it must exceed, whether dropout is left on).
 SCORING = {"paper": (0.0, False), "reference_code": (0.5, True)}
-#: Fewer updates than these are taken for a set too small for the published epochs.
-UPDATES = 300
+#: Fewer updates than these are taken for a set too small for the published epochs; ours makes them at this rate.
+UPDATES, FITTING_RATE = 300, 1e-4
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a head is trained; the defaults are the published ones. Adam, and no validation: the last epoch counts."""
+def fit_head(X: np.ndarray, Y: np.ndarray, rate: float, epochs: int = EPOCHS, seed: int = 0) -> torch.nn.Sequential:
+    """Return the head Linear-Dropout-Linear, without a non-linearity, trained on features (N, D), labels (N, K) 0/1.
 
-    learning_rate: float
-    epochs: int = 50
-    batch_size: int = 256
-    #: epochs after which the learning rate is halved, again and again
-    halve_every: int = 20
-    hidden: int = 512
-    dropout: float = 0.5
-
-    def updates(self, n_images: int) -> int:
-        """Return the number of updates made with ``n_images`` training images."""
-        return self.epochs * -(-n_images // self.batch_size)
-
-    def fitting(self, n_images: int) -> Recipe:
-        """Return this recipe, or for few images ours of ``UPDATES`` updates at 1e-4, which fits a fixture."""
-        if self.updates(n_images) >= UPDATES:
-            return self
-        return replace(self, learning_rate=1e-4, epochs=UPDATES, halve_every=2 * UPDATES // 5)
-
-
-FISHNET, AWA2 = Recipe(learning_rate=1e-4), Recipe(learning_rate=1e-5)
-
-
-def fit_head(X: np.ndarray, Y: np.ndarray, recipe: Recipe, seed: int = 0) -> torch.nn.Sequential:
-    """Return the head Linear-Dropout-Linear, without a non-linearity, trained on features (N, D), labels (N, K) 0/1."""
+    Adam at ``rate``, which is halved after every two fifths of the epochs (20 of the published 50); no validation, the
+    last epoch counts.
+    """
     device = workspace.device()
     X, Y = (torch.tensor(values, dtype=torch.float32, device=device) for values in (X, Y))
     # the weights, the batches and the dropout come from the seed; the caller's generators stay as they are
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        head = torch.nn.Sequential(torch.nn.Linear(X.shape[1], recipe.hidden), torch.nn.Dropout(recipe.dropout),
-                                   torch.nn.Linear(recipe.hidden, Y.shape[1])).to(device)  # fmt: skip
-        optimiser = torch.optim.Adam(head.parameters(), lr=recipe.learning_rate)
-        schedule = torch.optim.lr_scheduler.StepLR(optimiser, recipe.halve_every, 0.5)
-        for _ in range(recipe.epochs):
-            for rows in torch.randperm(len(X)).to(device).split(recipe.batch_size):
+        head = torch.nn.Sequential(torch.nn.Linear(X.shape[1], HIDDEN), torch.nn.Dropout(DROPOUT),
+                                   torch.nn.Linear(HIDDEN, Y.shape[1])).to(device)  # fmt: skip
+        optimiser = torch.optim.Adam(head.parameters(), lr=rate)
+        schedule = torch.optim.lr_scheduler.StepLR(optimiser, max(1, 2 * epochs // 5), 0.5)
+        for _ in range(epochs):
+            for rows in torch.randperm(len(X)).to(device).split(BATCH):
                 optimiser.zero_grad()
                 torch.nn.functional.binary_cross_entropy_with_logits(head(X[rows]), Y[rows]).backward()
                 optimiser.step()
@@ -87,8 +63,8 @@ def fishnet_scores(Y: np.ndarray, P: np.ndarray) -> dict[str, float]:
     """Return FishNet's metrics, 0..1, of labels and predictions (N, 9); all but the first are secondary."""
     each = (Y == P).mean(axis=0)
     return {"all nine right": exact_match(Y, P), "macro-F1 of the labels": macro_f1(Y, P),
-            "label accuracy, mean": float(each.mean()),
-            **{f"label accuracy, {name}": float(value) for name, value in zip(LABELS, each, strict=True)}}  # fmt: skip
+            "label accuracy, mean": each.mean(),
+            **{f"label accuracy, {name}": value for name, value in zip(LABELS, each, strict=True)}}  # fmt: skip
 
 
 def awa2_scores(Y: np.ndarray, P: np.ndarray) -> dict[str, float]:
@@ -98,55 +74,51 @@ def awa2_scores(Y: np.ndarray, P: np.ndarray) -> dict[str, float]:
     the share of attributes with a positive test image. The published code averages the ``first two attributes`` only.
     """
     each, present = per_class_f1(Y, P), Y.any(axis=0)
-    return {"macro-F1": float(each.mean()), "ceiling of macro-F1": float(present.mean()),
-            "macro-F1, present attributes": float(each[present].mean()) if present.any() else float("nan"),
-            "F1, first two attributes": float(each[:2].mean())}  # fmt: skip
+    return {"macro-F1": each.mean(), "ceiling of macro-F1": present.mean(),
+            "macro-F1, present attributes": each[present].mean() if present.any() else float("nan"),
+            "F1, first two attributes": each[:2].mean()}  # fmt: skip
 
 
-def fishnet(table: pd.DataFrame, features: pd.DataFrame, recipe: Recipe = FISHNET, *, runs: int = 3,
-            seed: int = 0) -> pd.DataFrame:  # fmt: skip
-    """Return FishNet's results, one line per variant and metric, over ``runs`` heads with seeds from ``seed`` on.
+#: Of each task the published rate, the metrics, and the one that tells on training images whether a head is fitted.
+TASKS = {"FishNet": (1e-4, fishnet_scores, "all nine right"),
+         "AwA2": (1e-5, awa2_scores, "macro-F1, present attributes")}  # fmt: skip
+
+
+def many_labels(task: str, table: pd.DataFrame, features: pd.DataFrame, *, fitted: bool = False, runs: int = 3,
+                seed: int = 0) -> pd.DataFrame:  # fmt: skip
+    """Return the results of FishNet or AwA2, one line per variant and metric, over ``runs`` heads.
+
+    AwA2's ``reference_code`` has a third defect, see :func:`awa2_scores`.
 
     Args:
-        table: from :func:`~phoebi_lib.siblings.bioeval.layout.fishnet`.
+        task: FishNet or AwA2.
+        table: from :mod:`~phoebi_lib.siblings.bioeval.layout`; its integer columns are the labels.
         features: raw, indexed by path.
-        recipe: how the head is trained.
+        fitted: where the published epochs are fewer than ``UPDATES`` updates, as many epochs as that, without the
+            published defects: variant ``ours``.
+        runs: heads with seeds from ``seed`` on.
 
     Raises:
-        ValueError: no train or test image, or features missing, given twice or not finite.
+        ValueError: an unknown task, no train or test image, or features missing, given twice or not finite.
     """
-    return _protocol("FishNet", table, features, LABELS, recipe, fishnet_scores, "all nine right", runs, seed)
-
-
-def awa2(animals: Animals, features: pd.DataFrame, recipe: Recipe = AWA2, *, runs: int = 3,
-         seed: int = 0) -> pd.DataFrame:  # fmt: skip
-    """Return AwA2's results, as :func:`fishnet`; its ``reference_code`` has a third defect, see :func:`awa2_scores`."""
-    lines = _protocol("AwA2", animals.table, features, animals.attributes, recipe, awa2_scores,
-                      "macro-F1, present attributes", runs, seed)  # fmt: skip
-    # the mean of two columns is the published code's score, and the mean over all is not
-    two = lines["metric"].str.startswith("F1, first two")
-    return lines[two == (lines["variant"] == "reference_code")].assign(split=animals.split).reset_index(drop=True)
-
-
-def _protocol(task, table, features, labels: Sequence[str], recipe, score, fit: str, runs, seed) -> pd.DataFrame:
-    """Train and score the heads; ``fit`` names the metric that tells on training images whether a head is fitted."""
-    data = {}
-    for split in ("train", "test"):
-        rows = table[table["split"] == split]
-        if rows.empty:
-            raise ValueError(f"{task}: no {split} image; the protocol needs both splits")
-        data[split] = features_of(features, rows["path"].tolist(), task), rows[list(labels)].to_numpy(np.int64)
-    scored: dict[tuple[str, str], list[float]] = {}
+    check_choice("many_labels", "task", task, tuple(TASKS))
+    rate, scores, fit = TASKS[task]
+    (train, X), (test, Z) = splits(table, features, task)
+    Y, truth = (rows.select_dtypes("integer").to_numpy() for rows in (train, test))
+    epochs, batches = EPOCHS, -(-len(X) // BATCH)
+    if longer := fitted and epochs * batches < UPDATES:
+        rate, epochs = FITTING_RATE, UPDATES
+    records = []
     for run in range(seed, seed + runs):
-        head = fit_head(*data["train"], recipe, run)
+        head = fit_head(X, Y, rate, epochs, run)
         for variant in SCORING:
-            X, Y = data["test"]
-            for metric, value in score(Y, predict(head, X, variant, run)).items():
-                scored.setdefault((variant, metric), []).append(value)
-        X, Y = data["train"]
-        scored.setdefault(("paper", f"{fit}, training images"), []).append(score(Y, predict(head, X))[fit])
-    sizes, updates = {split: len(X) for split, (X, _) in data.items()}, recipe.updates(len(data["train"][0]))
-    return pd.DataFrame([
-        result(task, variant, metric, values, sizes["train" if metric.endswith("training images") else "test"],
-               updates=updates) for (variant, metric), values in scored.items()
-    ])  # fmt: skip
+            for metric, value in scores(truth, predict(head, Z, variant, run)).items():
+                records.append((variant, metric, value, len(Z)))
+        records.append(("paper", f"{fit}, training images", scores(Y, predict(head, X))[fit], len(X)))
+    lines = summary(task, records, updates=epochs * batches)
+    if task == "AwA2":
+        # the mean of two columns is the published code's score, and the mean over all is not
+        two = lines["metric"] == "F1, first two attributes"
+        lines = lines[two == (lines["variant"] == "reference_code")].reset_index(drop=True)
+        lines = lines.assign(lists=table["lists"].iloc[0])
+    return lines[lines["variant"] == "paper"].assign(variant="ours") if longer else lines

@@ -9,40 +9,43 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.preprocessing import normalize
+from sklearn.model_selection import StratifiedKFold
 
-from phoebi_lib.siblings.bioeval.results import result
+from phoebi_lib.decoders.checks import check_choice
+from phoebi_lib.siblings.bioeval.protocol import summary
 from phoebi_lib.siblings.bioeval.simpleshot import simpleshot
 from phoebi_lib.siblings.embedding import features_of
+from phoebi_lib.siblings.vectors import unit
 
 #: Images of each variant that a species needs for Diff.
 ENOUGH = 10
+_CLASSIFIERS = {
+    "SimpleShot": simpleshot,
+    "logistic regression": lambda X, y, query: LogisticRegression(max_iter=1000).fit(X, y).predict(query),
+}
 
 
-def diff(X: np.ndarray, variants: np.ndarray, *, classifier: str = "SimpleShot", seed: int = 0) -> float:
+def diff(a: np.ndarray, b: np.ndarray, *, classifier: str = "SimpleShot", seed: int = 0) -> float:
     """Return the accuracy, 0..1, of telling the variants of one species apart in five stratified folds.
 
     Args:
-        X: (N, D) of unit norm.
-        variants: (N,) names.
+        a, b: features of either variant, (N, D) and (M, D), of unit norm.
         classifier: SimpleShot or logistic regression.
         seed: of the folds.
 
     Raises ValueError for another classifier.
     """
-    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    if classifier == "logistic regression":
-        return float((cross_val_predict(LogisticRegression(max_iter=1000), X, variants, cv=folds) == variants).mean())
-    if classifier != "SimpleShot":
-        raise ValueError(f"unknown classifier {classifier!r}; known: SimpleShot, logistic regression")
-    right = [simpleshot(X[fit], variants[fit], X[held]) == variants[held] for fit, held in folds.split(X, variants)]
-    return float(np.concatenate(right).mean())
+    check_choice("diff", "classifier", classifier, tuple(_CLASSIFIERS))
+    X, y = np.concatenate([a, b]), np.repeat([0, 1], [len(a), len(b)])
+    told = np.empty_like(y)
+    for fit, held in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
+        told[held] = _CLASSIFIERS[classifier](X[fit], y[fit], X[held])
+    return float((told == y).mean())
 
 
 def align(X: np.ndarray, species: np.ndarray, variants: np.ndarray) -> float:
     """Return the accuracy, 0..1, of naming the species of one variant by support of the other; mean of both ways."""
-    first = variants == np.unique(variants)[0]
+    first = variants == min(variants)
     ways = [simpleshot(X[fit], species[fit], X[~fit]) == species[~fit] for fit in (first, ~first)]
     return float(np.mean([way.mean() for way in ways]))
 
@@ -76,8 +79,8 @@ def orthogonality(means_a: np.ndarray, means_b: np.ndarray) -> tuple[np.ndarray,
     return np.where(total > 0, inside / np.where(total > 0, total, 1.0), np.nan), r / means.shape[1]
 
 
-def intra_species(table: pd.DataFrame, features: pd.DataFrame, *, classifier: str = "SimpleShot", seed: int = 0,
-                  task: str = "intra-species") -> pd.DataFrame:  # fmt: skip
+def intra_species(table: pd.DataFrame, features: pd.DataFrame, *, classifier: str = "SimpleShot",
+                  seed: int = 0) -> pd.DataFrame:  # fmt: skip
     """Return Diff, Align, Fisher ratio and orthogonality (with its chance); means over species, ``runs`` = species.
 
     Args:
@@ -88,21 +91,19 @@ def intra_species(table: pd.DataFrame, features: pd.DataFrame, *, classifier: st
     Raises:
         ValueError: no species has ten images of each variant, fewer than three species, or unusable features.
     """
-    X = normalize(features_of(features, table["path"].tolist(), task))
+    X = unit(features_of(features, table["path"], "intra-species"))
     species, variants = table["species"].to_numpy(str), table["variant"].to_numpy(str)
-    first = variants == np.unique(variants)[0]
-    parts = [(X[(species == name) & first], X[(species == name) & ~first]) for name in np.unique(species)]
-    enough = [(a, b) for a, b in parts if min(len(a), len(b)) >= ENOUGH]
+    first = variants == min(variants)
+    pairs = [(X[first & (species == name)], X[~first & (species == name)]) for name in np.unique(species)]
+    enough = [pair for pair in pairs if min(map(len, pair)) >= ENOUGH]
     if not enough:
-        raise ValueError(f"{task}: no species has {ENOUGH} images of each variant")
-    told = [diff(np.concatenate([a, b]), np.repeat(["a", "b"], [len(a), len(b)]), classifier=classifier, seed=seed)
-            for a, b in enough]  # fmt: skip
-    ratios = np.array([fisher_ratio(a, b) for a, b in parts])
-    shares, chance = orthogonality(*(np.stack([part[i].mean(axis=0) for part in parts]) for i in (0, 1)))
-    metrics = {f"Diff, accuracy of {classifier}": (told, sum(len(a) + len(b) for a, b in enough)),
-               "Align, accuracy": ([align(X, species, variants)], len(X)),
-               "Fisher ratio": (ratios[~np.isnan(ratios)], len(X)),
-               "share between species": (shares[~np.isnan(shares)], len(X)),
-               "share between species, chance": ([chance], len(X))}  # fmt: skip
-    return pd.DataFrame([result(task, "ours", metric, values if len(values) else np.nan, n)
-                         for metric, (values, n) in metrics.items()])  # fmt: skip
+        raise ValueError(f"intra-species: no species has {ENOUGH} images of each variant")
+    shares, chance = orthogonality(*(np.stack([pair[side].mean(axis=0) for pair in pairs]) for side in (0, 1)))
+    n, n_enough = len(X), sum(len(a) + len(b) for a, b in enough)
+    records = [(f"Diff, accuracy of {classifier}", diff(*pair, classifier=classifier, seed=seed), n_enough)
+               for pair in enough]  # fmt: skip
+    records += [("Align, accuracy", align(X, species, variants), n)]
+    records += [("Fisher ratio", fisher_ratio(*pair), n) for pair in pairs]
+    records += [("share between species", share, n) for share in shares]
+    records += [("share between species, chance", chance, n)]
+    return summary("intra-species", [("ours", *record) for record in records])

@@ -9,12 +9,11 @@ import pandas as pd
 from scipy.stats import loguniform
 from sklearn.model_selection import RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from phoebi_lib.siblings.bioeval.geometry import centred
-from phoebi_lib.siblings.bioeval.results import result
-from phoebi_lib.siblings.embedding import features_of
+from phoebi_lib.siblings.bioeval.protocol import splits, summary
+from phoebi_lib.siblings.vectors import centred, unit
 
 SPACE = {"svc__C": loguniform(1e-3, 10), "svc__gamma": loguniform(1e-4, 1e-3),
          "svc__kernel": ["rbf", "linear", "sigmoid", "poly"]}  # fmt: skip
@@ -53,13 +52,12 @@ def newt(table: pd.DataFrame, features: pd.DataFrame, *, draws: int = 100, runs:
         ValueError: a task without a test image or with one class in training (named), or unusable features.
     """
     parts = []
-    for task, rows in table.groupby("task", sort=True):
-        train, test = rows[rows["split"] == "train"], rows[rows["split"] == "test"]
-        if train["label"].nunique() < 2 or test.empty:
-            raise ValueError(f"NeWT task {task!r}: expected training images of both classes and a test image")
-        X, Z = (normalize(features_of(features, part["path"].tolist(), "NeWT")) for part in (train, test))
-        mean = X.mean(axis=0)
-        X, Z = centred(X, mean), centred(Z, mean)
+    for task, rows in table.groupby("task"):
+        (train, X), (test, Z) = splits(rows, features, f"NeWT task {task!r}")
+        if train["label"].nunique() < 2:
+            raise ValueError(f"NeWT task {task!r}: expected training images of both classes")
+        mean = unit(X).mean(axis=0)
+        X, Z = centred(unit(X), mean), centred(unit(Z), mean)
         for run in range(seed, seed + runs):
             svm, classifier = fit_svm(X, train["label"].to_numpy(), draws=draws, seed=run)
             parts.append(test.assign(prediction=svm.predict(Z), classifier=classifier, run=run))
@@ -73,16 +71,15 @@ def newt_scores(rows: pd.DataFrame) -> pd.DataFrame:
     authors have it. Further lines give each cluster, and the ``ml_age`` tasks, the public stand-in for life stage.
     """
     rows = rows.assign(right=rows["label"] == rows["prediction"])
-    metrics = {"micro accuracy": rows.groupby("run")["right"].mean(),
-               "macro accuracy": rows.groupby(["run", "task"])["right"].mean().groupby("run").mean()}  # fmt: skip
-    subsets = {f"micro accuracy, {name}": part for name, part in rows.groupby("cluster")}
-    if (age := rows["task"].str.startswith("ml_age_")).any():
-        subsets["micro accuracy, ml_age tasks"] = rows[age]
-    metrics |= {name: part.groupby("run")["right"].mean() for name, part in subsets.items()}
-    variant = "ours" if (rows["classifier"] == FAST).all() else "paper"
-    n_fast = rows.loc[rows["classifier"] == FAST, "task"].nunique()
-    sizes = {name: part["path"].nunique() for name, part in subsets.items()}
-    return pd.DataFrame([
-        result("NeWT", variant, metric, values, sizes.get(metric, rows["path"].nunique()), n_fast_tasks=n_fast)
-        for metric, values in metrics.items()
-    ])  # fmt: skip
+    fast = rows["classifier"] == FAST
+    variant, records = "ours" if fast.all() else "paper", []
+    for _, run in rows.groupby("run"):
+        macro = run.groupby("task")["right"].mean().mean()
+        subsets = dict(iter(run.groupby("cluster")))
+        if (age := run["task"].str.startswith("ml_age_")).any():
+            subsets["ml_age tasks"] = run[age]
+        records += [(variant, "micro accuracy", run["right"].mean(), len(run)),
+                    (variant, "macro accuracy", macro, len(run))]  # fmt: skip
+        records += [(variant, f"micro accuracy, {name}", part["right"].mean(), len(part))
+                    for name, part in subsets.items()]  # fmt: skip
+    return summary("NeWT", records, n_fast_tasks=rows.loc[fast, "task"].nunique())

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from sklearn.preprocessing import normalize
 
-from phoebi_lib.siblings.bioeval.results import result
+from phoebi_lib.decoders.checks import check_choice
+from phoebi_lib.siblings.bioeval.protocol import summary
+from phoebi_lib.siblings.tables import require
+from phoebi_lib.siblings.vectors import unit
 
 # a column "class" holds the label, so the rank of that name is called cls
 RANKS = ("kingdom", "phylum", "cls", "order", "family", "genus", "species")
 FORMS = ("asis", "scientific", "taxonomic", "common", "scientific+common", "taxonomic+common")
+# of cosines; those that differ by less are equal but for rounding
+_ROUNDING = 1e-12
 
 
 def class_names(table: pd.DataFrame, form: str = "asis") -> pd.Series:
@@ -24,34 +28,31 @@ def class_names(table: pd.DataFrame, form: str = "asis") -> pd.Series:
     Raises:
         ValueError: unknown form, or a column that it needs is not there.
     """
-    if form not in FORMS:
-        raise ValueError(f"unknown form of names {form!r}; known: {', '.join(FORMS)}")
+    check_choice("class_names", "form", form, FORMS)
     if form.endswith("+common"):
         return class_names(table, form.partition("+")[0]) + " with common name " + class_names(table, "common")
-    ranks = tuple(rank for rank in RANKS if rank in table or rank in RANKS[-2:])
-    columns = {"asis": ("class",), "common": ("common_name",), "scientific": RANKS[-2:], "taxonomic": ranks}[form]
-    if missing := [name for name in columns if name not in table]:
-        raise ValueError(f"names of the form {form!r} need the columns {', '.join(columns)}; missing: {missing[0]}")
-    return table[list(columns)].agg(" ".join, axis=1)
+    ranks = [rank for rank in RANKS if rank in table or rank in RANKS[-2:]]
+    columns = {"asis": ["class"], "common": ["common_name"], "scientific": list(RANKS[-2:]), "taxonomic": ranks}[form]
+    return require(table, columns, f"names of the form {form!r}")[columns].agg(" ".join, axis=1)
 
 
-def class_text(prompts: np.ndarray) -> np.ndarray:
+def class_text(prompts: ArrayLike) -> np.ndarray:
     """Return one text feature per class, (C, D) of unit norm: the mean over prompts of features normed before.
 
     ``prompts`` is (C, P, D), each class in P prompts (80 of ImageNet in the published code). Raises ValueError for
     another shape or values that are not finite.
     """
     prompts = np.asarray(prompts, np.float64)
-    if prompts.ndim != 3 or not np.isfinite(prompts).all():
-        raise ValueError(f"prompts must be finite, of shape (classes, prompts, D); got shape {prompts.shape}")
-    return normalize(np.stack([normalize(one).mean(axis=0) for one in prompts]))
+    if prompts.ndim != 3:
+        raise ValueError(f"prompts must have shape (classes, prompts, D); got shape {prompts.shape}")
+    return unit([unit(one).mean(axis=0) for one in prompts])
 
 
-def zero_shot(images: np.ndarray, labels: ArrayLike, text: np.ndarray, task: str = "zero-shot") -> pd.DataFrame:
+def zero_shot(images: ArrayLike, labels: ArrayLike, text: ArrayLike, task: str = "zero-shot") -> pd.DataFrame:
     """Return Top-1, Top-3 and Top-5 accuracy, 0..1, with the ``k`` used: no more than there are classes.
 
-    The published logit is exp(logit scale) times the cosine; the scale is positive and changes no rank. Ties go to the
-    class that comes first.
+    The published logit is exp(logit scale) times the cosine; the scale is positive and changes no rank. Ties, up to
+    rounding, go to the class that comes first.
 
     Args:
         images: (N, D) features, raw or of unit norm.
@@ -61,12 +62,14 @@ def zero_shot(images: np.ndarray, labels: ArrayLike, text: np.ndarray, task: str
     Raises:
         ValueError: no image, shapes that do not fit, features not finite, or a label outside 0..C-1.
     """
-    images, labels, text = np.asarray(images, np.float64), np.asarray(labels), np.asarray(text, np.float64)
-    if images.ndim != 2 or not len(images) or labels.shape != images.shape[:1] or images.shape[1:] != text.shape[1:]:
+    images, labels, text = unit(images), np.asarray(labels), unit(text)
+    if labels.shape != images.shape[:1] or images.shape[1] != text.shape[1]:
         raise ValueError(f"images {images.shape}, labels {labels.shape} and text {text.shape} do not fit together")
-    if not (np.isfinite(images).all() and np.isfinite(text).all() and np.isin(labels, range(len(text))).all()):
-        raise ValueError(f"expected finite features and labels from 0 to {len(text) - 1}")
-    order = np.argsort(-(normalize(images) @ text.T), axis=1, kind="stable")
-    ranks = (order == labels[:, None]).argmax(axis=1)
-    return pd.DataFrame([result(task, "paper", f"Top-{k}", (ranks < k).mean(), len(images), k=min(k, len(text)))
-                         for k in (1, 3, 5)])  # fmt: skip
+    if not np.isin(labels, range(len(text))).all():
+        raise ValueError(f"expected labels from 0 to {len(text) - 1}, got {labels.min()} to {labels.max()}")
+    cosine = images @ text.T
+    lead = cosine - cosine[np.arange(len(labels)), labels][:, None]
+    first = np.arange(len(text)) < labels[:, None]
+    ranks = ((lead > _ROUNDING) | (first & (lead >= -_ROUNDING))).sum(axis=1)
+    table = summary(task, [("paper", f"Top-{k}", (ranks < k).mean(), len(images)) for k in (1, 3, 5)])
+    return table.assign(k=[min(k, len(text)) for k in (1, 3, 5)])

@@ -1,100 +1,91 @@
-"""FungiTastic's baselines on frozen features: neighbours, centroids, the linear probe, open-set scores and floors.
+"""FungiTastic's baselines: nearest neighbour, linear probe, open-set scores, priors from metadata, captions, floors.
 
 Features are (N, D), rows in the order of their labels. All scores are higher for the likelier class.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import pairwise_distances_argmin_min
+from sklearn.pipeline import make_pipeline
 
 from phoebi_lib import workspace
+from phoebi_lib.decoders.checks import check_choice
+from phoebi_lib.decoders.training import minimise
+from phoebi_lib.siblings.fungitastic.layout import Split, column
+from phoebi_lib.siblings.vectors import finite, unit
 
-_BLOCK = 1024
+#: What the paper's Table 5 combines, by its letters.
+ATTRIBUTES = {"H": "habitat", "M": "month", "S": "substrate", "MS": "metaSubstrate"}
+SETS = ("H", "M", "S", "MS", "H+M", "H+S", "H+MS", "M+S", "M+MS", "H+M+S", "H+M+MS")
+
+_EPOCHS, _BATCH = 30, 64
 
 
-def prepare(X: ArrayLike, *, quantise_uint8: bool = False) -> np.ndarray:
-    """Return rows of unit norm, float64; a row of zeros stays.
+def as_bytes(X: ArrayLike) -> np.ndarray:
+    """Return rows of unit norm as the reference stores them, ``q = floor((e + 1) 127.5)``, read as ``q / 255 2 - 1``.
 
-    ``quantise_uint8``: as the reference stores them, ``q = floor((e + 1) 127.5)``, read back as ``q / 255 * 2 - 1``.
-
-    Raises ValueError for features that are not (N, D) or not finite (rows named).
+    Raises ValueError as :func:`~phoebi_lib.siblings.vectors.finite`.
     """
-    X = _finite(X)
-    unit = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.finfo(float).tiny)
-    return np.floor((unit + 1) * 127.5).clip(0, 255) / 255 * 2 - 1 if quantise_uint8 else unit
+    return np.floor((unit(X) + 1) * 127.5).clip(0, 255) / 255 * 2 - 1
 
 
 def nearest_neighbour(X_train: np.ndarray, y_train: ArrayLike, X: np.ndarray) -> np.ndarray:
     """Return the label of the training row with the largest inner product, (N,); the lowest label among equals."""
-    y_train = np.asarray(y_train)
     order = np.argsort(y_train, kind="stable")
-    bank, y_train = X_train[order], y_train[order]
-    return np.concatenate([y_train[(X[i : i + _BLOCK] @ bank.T).argmax(axis=1)] for i in range(0, len(X), _BLOCK)])
+    return np.asarray(y_train)[order][(X @ X_train[order].T).argmax(axis=1)]
 
 
-def class_means(X: np.ndarray, y: ArrayLike, n_classes: int) -> np.ndarray:
-    """Return the mean feature of each class, (C, D); zeros for a class without a row."""
-    y, sums = np.asarray(y), np.zeros((n_classes, X.shape[1]))
-    if y.min() < 0 or y.max() >= n_classes:
-        raise ValueError(f"training labels must lie in 0..{n_classes - 1}, got {y.min()}..{y.max()}")
-    np.add.at(sums, y, X)
-    return sums / np.maximum(np.bincount(y, minlength=n_classes), 1)[:, None]
-
-
-def centroid_scores(prototypes: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row to each prototype, (N, C); 0 for a prototype or row of zeros."""
-    return prepare(X) @ prepare(prototypes).T
-
-
+@dataclass
 class LinearProbe:
-    """One linear layer, cross-entropy, Adam; the paper's open-set probe (P2), whose last epoch is taken.
+    """One linear layer, cross-entropy, Adam, 30 epochs of batches of 64; the paper's open-set probe, its last epoch.
 
     Parameters
     ----------
-    epochs, learning_rate, batch_size : as published.
+    learning_rate : as published.
     min_updates : go on for whole epochs until there were so many steps; 30 epochs of a few images are hardly any.
-    seed : of initial weights and order of rows. device : torch device of the training, the project's by default.
+    seed : of initial weights and order of rows.
 
-    Learned: ``weight_`` (C, D), ``bias_`` (C,), ``updates_``, ``train_accuracy_`` in 0..1.
+    Learned: ``weight_`` (C, D), ``bias_`` (C,), ``updates_``.
     """
 
-    def __init__(self, *, epochs: int = 30, learning_rate: float = 1e-4, batch_size: int = 64, min_updates: int = 0,
-                 seed: int = 0, device: str | None = None):  # fmt: skip
-        self.epochs, self.learning_rate, self.batch_size = epochs, learning_rate, batch_size
-        self.min_updates, self.seed, self.device = min_updates, seed, device
+    learning_rate: float = 1e-4
+    min_updates: int = 0
+    seed: int = 0
 
     def fit(self, X: ArrayLike, y: ArrayLike, n_classes: int) -> LinearProbe:
-        """Train. Raises ValueError for features that are not finite, or labels outside 0..C-1."""
-        device = self.device or workspace.device()
-        inputs = torch.from_numpy(_finite(X).astype(np.float32)).to(device)
-        labels = torch.from_numpy(np.array(y, dtype=np.int64)).to(device)
-        if not 0 <= labels.min() <= labels.max() < n_classes:
-            raise ValueError(f"training labels must lie in 0..{n_classes - 1}")
+        """Train on labels 0..C-1. Raises ValueError for features that are not finite."""
+        rows = torch.from_numpy(finite(X).astype(np.float32)).to(workspace.device())
+        labels = torch.tensor(y, dtype=torch.int64, device=rows.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            layer = torch.nn.Linear(inputs.shape[1], n_classes).to(device)
+            layer = torch.nn.Linear(rows.shape[1], n_classes).to(rows.device)
+
+        def gradient(batch: torch.Tensor, index: torch.Tensor | slice) -> torch.Tensor:
+            loss = torch.nn.functional.cross_entropy(layer(batch), labels[index])
+            loss.backward()
+            return loss.detach()
+
+        epochs = max(_EPOCHS, math.ceil(self.min_updates / math.ceil(len(rows) / _BATCH)))
+        training = {"batch": _BATCH, "epochs": epochs, "updates": None, "seed": self.seed}
         optimiser = torch.optim.Adam(layer.parameters(), lr=self.learning_rate)
-        order = torch.Generator().manual_seed(self.seed)
-        epoch = self.updates_ = 0
-        while epoch < self.epochs or self.updates_ < self.min_updates:
-            epoch += 1
-            for rows in torch.randperm(len(inputs), generator=order).to(device).split(self.batch_size):
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(layer(inputs[rows]), labels[rows]).backward()
-                optimiser.step()
-                self.updates_ += 1
-        self.weight_ = layer.weight.detach().cpu().numpy().astype(np.float64)
-        self.bias_ = layer.bias.detach().cpu().numpy().astype(np.float64)
-        self.train_accuracy_ = float((self.logits(X).argmax(axis=1) == np.asarray(y)).mean())
+        _, self.updates_ = minimise(rows, gradient, optimiser, **training)
+        self.weight_, self.bias_ = (values.detach().cpu().double().numpy() for values in layer.parameters())
         return self
 
     def logits(self, X: ArrayLike) -> np.ndarray:
         """Return (N, C) float64. Raises ValueError for features that are not finite."""
-        return _finite(X) @ self.weight_.T + self.bias_
+        return finite(X) @ self.weight_.T + self.bias_
 
 
 def open_scores(logits: np.ndarray, X: np.ndarray, means: np.ndarray) -> dict[str, np.ndarray]:
@@ -109,18 +100,73 @@ def open_scores(logits: np.ndarray, X: np.ndarray, means: np.ndarray) -> dict[st
 
 def floor_scores(y_train: ArrayLike, n_images: int, n_classes: int, kind: str, seed: int = 0) -> np.ndarray:
     """Return scores (N, C) that see no picture: training frequencies (``majority``) or uniform draws (``random``)."""
-    if kind == "majority":
-        counts = np.bincount(np.asarray(y_train), minlength=n_classes)
-        return np.broadcast_to(counts.astype(np.float64), (n_images, n_classes))
-    if kind != "random":
-        raise ValueError(f"unknown floor {kind!r}; known: majority, random")
-    return np.random.default_rng(seed).random((n_images, n_classes))
+    check_choice("floor_scores", "kind", kind, ("majority", "random"))
+    if kind == "random":
+        return np.random.default_rng(seed).random((n_images, n_classes))
+    return np.tile(np.bincount(y_train, minlength=n_classes).astype(np.float64), (n_images, 1))
 
 
-def _finite(X: ArrayLike) -> np.ndarray:
-    X = np.asarray(X, dtype=np.float64)
-    if X.ndim != 2 or not X.size:
-        raise ValueError(f"features must have shape (N, D), at least one row; got {X.shape}")
-    if (bad := ~np.isfinite(X).all(axis=1)).any():
-        raise ValueError(f"features of rows {np.flatnonzero(bad)[:5].tolist()} are not finite")
-    return X
+def prior_factor(train_values: pd.Series, y_train: np.ndarray, values: pd.Series, n_classes: int) -> np.ndarray:
+    """Return ``p(c|a) / p(c)`` of each row's attribute value, (N, C), by counting training rows.
+
+    A value without a training row, or none, gives 1; so does a class without one.
+    """
+    counts = pd.crosstab(train_values.to_numpy(), y_train).reindex(columns=range(n_classes), fill_value=0)
+    given = counts.div(counts.sum(axis=1), axis=0).reindex(values.to_numpy())
+    return (given / (np.bincount(y_train, minlength=n_classes) / len(y_train))).fillna(1.0).to_numpy()
+
+
+def metadata_prior(train: Split, test: Split, p: np.ndarray, attributes: str, variant: str = "ours") -> np.ndarray:
+    """Return probabilities (N, C) of the test rows weighted by a set of attributes such as "H+M"; rows sum to 1.
+
+    ``ours``: ``p(c|x) prod_a p(c|a)/p(c)``. ``reference_code`` multiplies by ``p(c|x)`` once more for each attribute.
+    A row in which every class is ruled out keeps its probabilities.
+
+    Raises ValueError for an unknown attribute, variant or a missing column.
+    """
+    check_choice("metadata_prior", "variant", variant, ("ours", "reference_code"))
+    letters = attributes.split("+")
+    # a softmax of logarithms: powers of small probabilities would vanish
+    power = 1 + len(letters) if variant == "reference_code" else 1
+    weighted = softmax(power * np.log(np.maximum(p, np.finfo(float).tiny)), axis=1)
+    for letter in letters:
+        check_choice("metadata_prior", "attributes", letter, tuple(ATTRIBUTES))
+        here, there = (column(part.table, ATTRIBUTES[letter]) for part in (train, test))
+        weighted *= prior_factor(here, train.y, there, p.shape[1])
+    total = weighted.sum(axis=1, keepdims=True)
+    return np.where(total > 0, weighted / np.where(total > 0, total, 1.0), p)
+
+
+def text_logits(train: pd.Series, y_train: np.ndarray, captions: pd.Series, classifier: object = None) -> pd.DataFrame:
+    """Return logits of captions, rows by filename, columns by class id.
+
+    Args:
+        train, captions: cleaned captions indexed by filename.
+        classifier: any scikit-learn classifier of texts; TF-IDF with logistic regression by default (the paper has a
+            DistilBERT). Log-probabilities where it has them, which are logits up to a constant per image.
+    """
+    default = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+    model, texts = clone(default if classifier is None else classifier), captions.to_numpy()
+    model.fit(train.to_numpy(), y_train)
+    values = model.predict_log_proba(texts) if hasattr(model, "predict_log_proba") else model.decision_function(texts)
+    if values.ndim == 1:
+        values = np.stack([-values, values], axis=1) / 2
+    return pd.DataFrame(values, index=captions.index, columns=model.classes_)
+
+
+def fuse(image: pd.DataFrame, text: pd.DataFrame, how: str = "sum") -> pd.DataFrame:
+    """Return image plus text logits, (N, C), rows and columns as ``image`` has them.
+
+    ``how``: "sum", as the code has it, or "mean", as the paper says: the same answers, other confidences.
+
+    Raises ValueError for a picture without text, different class ids, a name given twice, or an unknown ``how``.
+    """
+    check_choice("fuse", "how", how, ("sum", "mean"))
+    if image.index.has_duplicates or text.index.has_duplicates:
+        raise ValueError("a picture is given twice")
+    if missing := image.index.difference(text.index).tolist():
+        raise ValueError(f"no text logits for {len(missing)} pictures, such as {', '.join(map(str, missing[:5]))}")
+    if other := sorted(set(image.columns) ^ set(text.columns)):
+        raise ValueError(f"image and text know different classes: {other[:5]}")
+    total = image + text.loc[image.index, image.columns]
+    return total / 2 if how == "mean" else total

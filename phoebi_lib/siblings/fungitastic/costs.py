@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from phoebi_lib.siblings.fungitastic.metrics import ids
+
 _TIE = 1e-12
 
 
@@ -18,13 +20,9 @@ def poison_costs(poisonous: ArrayLike, missed: float = 100.0, alarm: float = 1.0
 
     Args:
         poisonous: bool (C,). Unknown counts as edible, as truth and as answer: the paper does not say, the code does.
-
-    Raises ValueError for a flag other than 0 and 1.
     """
-    if not np.isin(poisonous, (0, 1)).all():
-        raise ValueError("poisonous must be True or False (1 or 0) for each class")
-    flags = np.append(np.asarray(poisonous, dtype=bool), False)
-    return np.where(flags[:, None] & ~flags, missed, np.where(~flags[:, None] & flags, alarm, 0.0))
+    flags = np.append(poisonous, 0).astype(bool)
+    return missed * np.outer(flags, ~flags) + alarm * np.outer(~flags, flags)
 
 
 def error_costs(n_classes: int, unknown_as_known: float = 1.0, known_as_unknown: float = 1.0) -> np.ndarray:
@@ -36,19 +34,15 @@ def error_costs(n_classes: int, unknown_as_known: float = 1.0, known_as_unknown:
 
 def user_loss_costs(poisonous: ArrayLike, *, unknown: bool = False) -> np.ndarray:
     """Return error plus poison costs: the plain error, or (``unknown``, BioBench's copy) the one of 10 and 0.1."""
-    n_classes = len(np.asarray(poisonous))
-    errors = error_costs(n_classes, 10.0, 0.1) if unknown else error_costs(n_classes)
-    return errors + poison_costs(poisonous)
+    return poison_costs(poisonous) + error_costs(len(poisonous), *((10.0, 0.1) if unknown else ()))
 
 
 def mean_cost(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
     """Return the mean cost per image, in the unit of ``costs``; lower is better.
 
-    Raises ValueError for no image, different lengths, or a label or answer outside -1..C-1.
+    Raises ValueError as :func:`~.metrics.ids`, or for a label or answer outside -1..C-1.
     """
-    y, predicted = np.asarray(y), np.asarray(predicted)
-    if y.ndim != 1 or y.shape != predicted.shape or not y.size:
-        raise ValueError(f"expected labels and answers (N,), at least one; got {y.shape} and {predicted.shape}")
+    y, predicted = ids(y, predicted)
     if min(y.min(), predicted.min()) < -1 or max(y.max(), predicted.max()) > len(costs) - 2:
         raise ValueError(f"labels and answers must lie in -1..{len(costs) - 2}")
     return float(costs[y, predicted].mean())
@@ -56,8 +50,7 @@ def mean_cost(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
 
 def user_score(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
     """Return BioBench's ``1 - loss / worst loss``, 0..1; the worst answer to each image is the dearest of its row."""
-    worst = float(costs[np.asarray(y)].max(axis=1).mean())
-    return 1.0 - mean_cost(y, predicted, costs) / worst
+    return 1.0 - mean_cost(y, predicted, costs) / float(costs[np.asarray(y)].max(axis=1).mean())
 
 
 def least_expected_cost(probabilities: ArrayLike, costs: np.ndarray, *, may_reject: bool = False) -> np.ndarray:
@@ -72,32 +65,21 @@ def least_expected_cost(probabilities: ArrayLike, costs: np.ndarray, *, may_reje
 
     Raises ValueError for probabilities that are none or do not fit ``costs``.
     """
-    p = np.asarray(probabilities, dtype=np.float64)
-    n_classes = len(costs) - 1
-    if p.ndim != 2 or p.shape[1] not in (n_classes, n_classes + 1):
-        raise ValueError(f"expected probabilities (N, {n_classes}) or (N, {n_classes + 1}), got {p.shape}")
-    if not (p >= 0).all() or not np.allclose(p.sum(axis=1), 1, atol=1e-5):
-        raise ValueError("each row of probabilities must be at least 0 and sum to 1")
-    p = np.pad(p, ((0, 0), (0, n_classes + 1 - p.shape[1])))
-    answers = n_classes + 1 if may_reject else n_classes
+    p, n = np.asarray(probabilities, dtype=np.float64), len(costs) - 1
+    if p.ndim != 2 or p.shape[1] not in (n, n + 1) or (p < 0).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-5):
+        raise ValueError(f"expected probabilities (N, {n}) or (N, {n + 1}), at least 0, of sum 1 a row; got {p.shape}")
+    p = np.pad(p, ((0, 0), (0, n + 1 - p.shape[1])))
+    answers = n + may_reject
     expected = (p @ costs)[:, :answers]
     least = expected.min(axis=1, keepdims=True)
     chosen = np.where(expected <= least + _TIE * (1 + least), p[:, :answers], -1.0).argmax(axis=1)
-    return np.where(chosen == n_classes, -1, chosen)
+    return np.where(chosen == n, -1, chosen)
 
 
-def temperature(logits: ArrayLike, y: ArrayLike) -> float:
-    """Return the T for which ``softmax(logits / T)`` has the highest likelihood on validation labels, 0.01..100.
+def temperature(logits: np.ndarray, y: np.ndarray) -> float:
+    """Return the T, 0.01..100, for which ``softmax(logits / T)`` has the highest likelihood on labels 0..C-1, (N,)."""
 
-    Raises ValueError for a label outside 0..C-1.
-    """
-    logits, y = np.asarray(logits, dtype=np.float64), np.asarray(y)
-    if not y.size or y.min() < 0 or y.max() >= logits.shape[1]:
-        raise ValueError(f"temperature needs labels 0..{logits.shape[1] - 1}, at least one")
-    rows = np.arange(len(y))
-    found = minimize_scalar(
-        lambda log_t: -log_softmax(logits / np.exp(log_t), axis=1)[rows, y].mean(),
-        bounds=(np.log(0.01), np.log(100.0)),
-        method="bounded",
-    )
-    return float(np.exp(found.x))
+    def loss(log_t: float) -> float:
+        return -log_softmax(logits / np.exp(log_t), axis=1)[np.arange(len(y)), y].mean()
+
+    return float(np.exp(minimize_scalar(loss, bounds=np.log([0.01, 100.0]), method="bounded").x))

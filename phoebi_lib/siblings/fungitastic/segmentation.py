@@ -1,28 +1,142 @@
-"""Metrics of masks: IoU per picture, mean IoU over parts, and COCO's average precision of instances; all in 0..1."""
+"""Part masks and their metrics, all in 0..1: IoU per picture, mean IoU over parts, COCO's average precision.
+
+A picture's parts are (label, mask), bool (height, width), and predicted ones (label, mask, score); several may have one
+label.
+"""
 
 from __future__ import annotations
 
+import ast
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
+from phoebi_lib.decoders.checks import check_choice
 from phoebi_lib.images import read_image
-from phoebi_lib.siblings.fungitastic import layout
-from phoebi_lib.siblings.fungitastic.masks import PARTS, merged, parts_of, read_masks
+from phoebi_lib.siblings.fungitastic.layout import image_files, read_split, respelt, source
+from phoebi_lib.siblings.tables import allow, require
 
+Parts = Sequence[tuple[str, np.ndarray]]
+Scored = Sequence[tuple[str, np.ndarray, float]]
+PARTS = ("cap", "gills", "pores", "ring", "stem")
+LABELS = (*PARTS, "fruiting_body")
+FILES = {"train": "TrainMasks", "val": "ValidationMasks", "test": "TestMasks"}
 _OVERLAPS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0.0, 1.0, 101)
 _MAX_PER_PICTURE = 100
 
 
+class Lazy(Mapping):
+    """Values by file name, made anew at each look: the masks of a whole split would fill the memory."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._names, self._make = dict.fromkeys(names), make
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def read_masks(root: str | Path, split: str) -> Mapping[str, Parts]:
+    """Return the parts of each picture of Mini's table that has masks, in the order of the masks' file.
+
+    Masks find their picture without regard to case. Warns of those whose picture is not in the table.
+
+    Raises FileNotFoundError for a missing file; ValueError for one that is damaged, a missing column, an unknown label,
+    or if no mask has its picture; when the parts of a picture are looked at, for numbers that are not whole or that
+    :func:`decode` refuses, and masks of several sizes.
+    """
+    check_choice("FungiTastic masks", "split", split, tuple(FILES))
+    path = Path(root) / "masks" / f"FungiTastic-Mini-{FILES[split]}.parquet"
+    try:
+        table = pd.read_parquet(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: cannot be read ({error}); expected a Parquet file as published") from error
+    allow(require(table, ("file_name", "label", "width", "height", "rle"), path)["label"], LABELS, path)
+    pictures, given = read_split(root, "Mini", split), table["file_name"].fillna("").astype(str)
+    names = pd.Series([(fits or [None])[0] for fits in respelt(given, pictures["filename"])], table.index)
+    if len(lost := given[names.isna()].unique()):
+        text = f"{path}: {len(lost)} names of no picture in {source(pictures)}: {', '.join(lost[:5])}"
+        if names.isna().all():
+            raise ValueError(f"{text}; no mask is left, expected those of its pictures")
+        warnings.warn(f"{text}; their masks are left out", stacklevel=2)
+    rows = dict(list(table.groupby(names, sort=False)))
+
+    def parts_of(name: str) -> Parts:
+        try:
+            parts = [(row.label, decode(*_whole(row.rle, row.width, row.height))) for row in rows[name].itertuples()]
+            if len({mask.shape for _, mask in parts}) > 1:
+                raise ValueError("masks of several sizes")
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise ValueError(f"{path}: {name}: {error}; expected in rle runs, then left, top, right, bottom") from error
+        return parts
+
+    return Lazy(rows, parts_of)
+
+
+def _whole(rle: object, width: object, height: object) -> tuple[list[int], int, int]:
+    numbers = [float(value) for value in (ast.literal_eval(rle) if isinstance(rle, str) else rle)]
+    if not all(number.is_integer() for number in (*numbers, float(width), float(height))):
+        raise ValueError("rle, width and height must be whole numbers")
+    return list(map(int, numbers)), int(width), int(height)
+
+
+def decode(rle: Sequence[int], width: int, height: int, over: str | None = None) -> np.ndarray:
+    """Return a mask, bool (height, width), of run lengths followed by ``left, top, right, bottom`` (inclusive).
+
+    Runs alternate 0, 1, 0, ... from 0, row by row (COCO's go column by column).
+
+    Args:
+        over: what the runs cover, "box" or "frame", missing ones being 0: the reference has a decoder for each and no
+            rule between them. By default the one whose area they add up to, the box if both.
+
+    Raises ValueError for a box outside the frame, a negative run or a sum that fits neither.
+    """
+    *runs, left, top, right, bottom = map(int, rle)
+    mask = np.zeros((height, width), dtype=bool)
+    views = {"box": mask[max(top, 0) : bottom + 1, max(left, 0) : right + 1], "frame": mask}
+    total, areas = sum(runs), {name: view.size for name, view in views.items()}
+    over = over or next((name for name, area in areas.items() if area == total), None)
+    is_inside = 0 <= left <= right < width and 0 <= top <= bottom < height
+    if not is_inside or min(runs, default=0) < 0 or over is None or total > areas[over]:
+        raise ValueError(f"runs from {min(runs, default=0)} up add up to {total}; expected none below 0, and the area "
+                         f"of the box {left, top, right, bottom} or of all {width} x {height} px")  # fmt: skip
+    pixels = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
+    views[over].flat = np.pad(pixels, (0, areas[over] - total))
+    return mask
+
+
+def encode(mask: np.ndarray, *, frame: bool = False) -> list[int]:
+    """Return the run lengths of a mask that is not empty, over its bounding box or over the whole ``frame``."""
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    left, top, right, bottom = columns[0], rows[0], columns[-1], rows[-1]
+    pixels = (mask if frame else mask[top : bottom + 1, left : right + 1]).ravel()
+    edges = np.flatnonzero(np.diff(pixels, prepend=False))
+    return [int(value) for value in (*np.diff([0, *edges, pixels.size]), left, top, right, bottom)]
+
+
+def merged(parts: Parts, variant: str = "ours") -> np.ndarray:
+    """Return the fruiting body: the union of all parts (``ours``), or the last row (``reference_code``)."""
+    check_choice("merged", "variant", variant, ("ours", "reference_code"))
+    return parts[-1][1] if variant == "reference_code" else np.any([mask for _, mask in parts], axis=0)
+
+
 def foreground(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Return an 8-bit prediction as a mask of the truth's (height, width): nearest neighbour, then > 0.5."""
-    height, width = shape
-    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.NEAREST)) / 255 > 0.5
+    return np.asarray(Image.fromarray(picture).resize(shape[::-1], Image.Resampling.NEAREST)) / 255 > 0.5
 
 
 def iou(predicted: np.ndarray, truth: np.ndarray, variant: str = "ours") -> float:
@@ -30,99 +144,86 @@ def iou(predicted: np.ndarray, truth: np.ndarray, variant: str = "ours") -> floa
 
     Raises ValueError for different shapes or an unknown variant.
     """
+    check_choice("iou", "variant", variant, ("ours", "reference_code"))
     if predicted.shape != truth.shape:
         raise ValueError(f"masks of different shapes: {predicted.shape} and {truth.shape}; resize with foreground()")
-    if variant not in ("ours", "reference_code"):
-        raise ValueError(f"unknown variant {variant!r}; known: ours, reference_code")
     union = int((predicted | truth).sum())
     return int((predicted & truth).sum()) / union if union else float(variant == "ours")
 
 
-def binary(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], variant: str = "ours") -> pd.DataFrame:
-    """Return one row per picture, ``file_name, iou, both_empty``, of (predicted, truth); the metric is the mean of iou.
+def binary(pairs: Iterable[tuple[str, np.ndarray, np.ndarray]], variant: str = "ours") -> pd.DataFrame:
+    """Return one row per picture, ``file_name, iou, both_empty``, of (name, predicted, truth).
 
-    Raises ValueError for no picture, else as :func:`iou`.
+    The metric is the mean of ``iou``. Raises ValueError for no picture, else as :func:`iou`.
     """
-    if not pairs:
+    rows = [(name, iou(p, t, variant), not (p.any() or t.any())) for name, p, t in pairs]
+    if not rows:
         raise ValueError("no picture to score")
-    rows = [(name, iou(p, t, variant), not (p.any() or t.any())) for name, (p, t) in pairs.items()]
     return pd.DataFrame(rows, columns=["file_name", "iou", "both_empty"])
 
 
-def semantic(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]) -> pd.DataFrame:
-    """Return ``label, intersection, union, iou`` of each part, px summed over all pictures.
+def semantic(pairs: Iterable[tuple[Parts, Parts]]) -> pd.DataFrame:
+    """Return ``label, intersection, union, iou`` of each part, px summed over the (predicted, true) parts of pictures.
 
-    The mean IoU is the mean of ``iou``; it is NaN, and left out, for a part whose union is empty.
-
-    Args:
-        pairs: per picture the predicted and the true mask of each part; a part that is not there has none.
+    All masks of a part in a picture are one. The mean IoU is the mean of ``iou``; it is NaN, and left out, for a part
+    whose union is empty.
     """
-    totals = dict.fromkeys(PARTS, (0, 0))
-    for predicted, truth in pairs:
-        shape = next(iter([*truth.values(), *predicted.values()]), np.zeros((0, 0))).shape
-        none = np.zeros(shape, dtype=bool)
-        for part, (both, either) in totals.items():
-            p, t = predicted.get(part, none), truth.get(part, none)
-            totals[part] = (both + int((p & t).sum()), either + int((p | t).sum()))
-    rows = [(part, both, either, both / either if either else np.nan) for part, (both, either) in totals.items()]
-    return pd.DataFrame(rows, columns=["label", "intersection", "union", "iou"])
+    pixels = np.zeros((len(PARTS), 2), dtype=np.int64)
+    for picture in pairs:
+        for i, label in enumerate(PARTS):
+            # of no mask at all this is a single False, which goes with a mask of any shape
+            p, t = (np.any([mask for name, mask in parts if name == label], axis=0) for parts in picture)
+            pixels[i] += (p & t).sum(), (p | t).sum()
+    table = pd.DataFrame(pixels, columns=["intersection", "union"])
+    return table.assign(label=PARTS, iou=table["intersection"] / table["union"])
 
 
-def average_precision(
-    predicted: Sequence[Sequence[tuple[str, float, np.ndarray]]], truth: Sequence[Sequence[tuple[str, np.ndarray]]]
-) -> pd.DataFrame:
+def average_precision(pairs: Iterable[tuple[Scored, Parts]]) -> pd.DataFrame:
     """Return COCO's AP of instance masks, ``label, overlap, ap``, for labels that occur in the truth.
 
     For each label and each least IoU of 0.50, 0.55, ... 0.95: predictions take, by falling score, the free true mask
     they overlap most, at most 100 per picture and label; AP is the mean over 101 recalls of the best precision at or
     beyond them. The metric AP@[.50:.05:.95] is the mean of ``ap``.
 
-    Args:
-        predicted: per picture (label, score, mask); truth: per picture (label, mask).
-
-    Raises ValueError for different numbers of pictures, no true mask or a score that is not finite.
+    ``pairs`` holds the (predicted, true) parts of each picture. Raises ValueError for no true mask or a score that is
+    not finite.
     """
-    names = sorted({label for picture in truth for label, _ in picture})
-    if len(predicted) != len(truth) or not names:
-        raise ValueError(f"{len(predicted)} predictions for {len(truth)} pictures with {len(names)} labels")
-    if not np.isfinite([score for picture in predicted for _, score, _ in picture]).all():
-        raise ValueError("scores of predicted masks must be finite")
-    rows = []
-    for name in names:
-        scores, hits, n_true = [], [], 0
-        for guesses, parts in zip(predicted, truth, strict=True):
+    answers, n_true = defaultdict(list), Counter()
+    for guesses, parts in pairs:
+        if not np.isfinite([score for *_, score in guesses]).all():
+            raise ValueError("scores of predicted masks must be finite")
+        n_true.update(label for label, _ in parts)
+        for name in {label for label, *_ in guesses}:
             masks = [mask for label, mask in parts if label == name]
-            mine = sorted(((s, m) for label, s, m in guesses if label == name), key=lambda g: -g[0])[:_MAX_PER_PICTURE]
-            n_true += len(masks)
-            scores += [score for score, _ in mine]
-            hits += _matched(np.array([[iou(m, t) for t in masks] for _, m in mine]).reshape(len(mine), len(masks)))
-        order = np.argsort(-np.array(scores), kind="stable")
-        found = np.array(hits, dtype=bool).reshape(-1, len(_OVERLAPS))[order]
-        rows += [(name, round(float(o), 2), _area(found[:, i], n_true)) for i, o in enumerate(_OVERLAPS)]
+            answers[name] += _matched([(mask, score) for label, mask, score in guesses if label == name], masks)
+    if not n_true:
+        raise ValueError("no picture with a true mask")
+    rows = []
+    for name in sorted(n_true):
+        best_first = sorted(answers[name], key=lambda answer: -answer[0])
+        hits = np.array([hit for _, hit in best_first], dtype=bool).reshape(-1, len(_OVERLAPS))
+        rows += [(name, round(float(o), 2), _area(hits[:, i], n_true[name])) for i, o in enumerate(_OVERLAPS)]
     return pd.DataFrame(rows, columns=["label", "overlap", "ap"])
 
 
-def _matched(overlaps: np.ndarray) -> list[np.ndarray]:
-    """Return, for predictions in order of score, whether each finds a free true mask at each least IoU."""
-    hits = np.zeros((len(overlaps), len(_OVERLAPS)), dtype=bool)
-    for i, least in enumerate(_OVERLAPS):
-        free = np.ones(overlaps.shape[1], dtype=bool)
-        for row, values in enumerate(overlaps):
-            # 1e-10: an overlap that equals the bound up to rounding counts, as in COCO's own evaluation
-            fits = np.flatnonzero(free & (values >= least - 1e-10))
-            if fits.size:
-                free[fits[values[fits].argmax()]] = False
-                hits[row, i] = True
-    return list(hits)
+def _matched(guesses: list[tuple[np.ndarray, float]], masks: list[np.ndarray]) -> list[tuple[float, np.ndarray]]:
+    """Return score, and whether a free true mask is found at each least IoU, of the best predictions in a picture."""
+    free, found = np.ones((len(_OVERLAPS), len(masks)), dtype=bool), []
+    for guess, score in sorted(guesses, key=lambda answer: -answer[1])[:_MAX_PER_PICTURE]:
+        overlaps = np.array([iou(guess, mask) for mask in masks])
+        # 1e-10: an overlap that equals the bound up to rounding counts, as in COCO's own evaluation
+        fits = free & (overlaps >= _OVERLAPS[:, None] - 1e-10)
+        hit = fits.any(axis=1)
+        if hit.any():
+            free[hit, np.where(fits[hit], overlaps, -1).argmax(axis=1)] = False
+        found.append((score, hit))
+    return found
 
 
 def _area(hits: np.ndarray, n_true: int) -> float:
-    if not hits.size:
-        return 0.0
     found = hits.cumsum()
     precision = np.maximum.accumulate((found / np.arange(1, len(hits) + 1))[::-1])[::-1]
-    at = np.searchsorted(found / n_true, _RECALLS, side="left")
-    return float(np.append(precision, 0.0)[at].mean())
+    return float(np.append(precision, 0.0)[np.searchsorted(found / n_true, _RECALLS, side="left")].mean())
 
 
 def threshold_parts(picture: np.ndarray, shape: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -137,46 +238,28 @@ def threshold_parts(picture: np.ndarray, shape: tuple[int, int]) -> dict[str, np
     return {"cap": body & upper, "stem": body & ~upper, "fruiting_body": body}
 
 
-def mask_pairs(root: str | Path, split: str = "val", size: int | str = 300) -> dict[str, tuple[dict, list]]:
-    """Return thresholded and true parts of Mini's pictures, by file name; pictures without masks are left out.
+def mask_pairs(root: str | Path, split: str = "val", size: int | str = 300) -> Mapping[str, tuple[dict, Parts]]:
+    """Return thresholded and true parts of Mini's pictures that have masks, by file name, read and decoded on look-up.
 
-    Masks find their picture without regard to case. Warns of masks whose picture is not in the table; raises ValueError
-    if that is so of all.
+    Raises as :func:`read_masks` and :func:`~.layout.image_files`.
     """
-    table, masks = layout.read_split(root, "Mini", split), read_masks(root, split)
-    spelt = {name.lower(): name for name in table["filename"]} | {name: name for name in table["filename"]}
-    names = masks["file_name"].map(lambda name: spelt.get(name, spelt.get(str(name).lower())))
-    lost = masks["file_name"][names.isna()].astype(str).unique()
-    text = f"{layout.source(masks)}: {len(lost)} names of no picture in {layout.source(table)}: {', '.join(lost[:5])}"
-    if names.isna().all():
-        raise ValueError(f"{text}; no mask is left, expected those of its pictures")
-    if len(lost):
-        warnings.warn(f"{text}; their masks are left out", stacklevel=2)
-    masks = masks.assign(file_name=names)
-    table = table[table["filename"].isin(names)]
-    pairs = {}
-    for name, file in zip(table["filename"], layout.image_files(root, table, "Mini", split, size), strict=True):
-        truth = parts_of(masks, name)
-        pairs[name] = threshold_parts(read_image(Path(root) / file), truth[0][1].shape), truth
-    return pairs
+    masks, table = read_masks(root, split), read_split(root, "Mini", split)
+    table = table[table["filename"].isin(list(masks))]
+    files = dict(zip(table["filename"], image_files(root, table, "Mini", split, size), strict=True))
+
+    def pair(name: str) -> tuple[dict, Parts]:
+        truth = masks[name]
+        return threshold_parts(read_image(Path(root) / files[name]), truth[0][1].shape), truth
+
+    return Lazy(files, pair)
 
 
-def _united(parts: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    masks = {}
-    for label, mask in parts:
-        masks[label] = masks.get(label, False) | mask
-    return masks
-
-
-def thresholded(pairs: Mapping[str, tuple[dict, list]], variant: str = "ours") -> dict[str, float]:
-    """Return mean binary IoU, mean IoU over parts and AP@[.50:.05:.95] of :func:`mask_pairs`; the score is the area.
-
-    For the IoU over parts all instances of a part in a picture are one mask.
-    """
-    whole = {name: (p["fruiting_body"], merged(truth, variant)) for name, (p, truth) in pairs.items()}
-    truths = [[(label, mask) for label, mask in truth if label in PARTS] for _, truth in pairs.values()]
-    guesses = [{label: mask for label, mask in p.items() if label in PARTS} for p, _ in pairs.values()]
-    scored = [[(label, float(mask.sum()), mask) for label, mask in guess.items()] for guess in guesses]
+def thresholded(pairs: Mapping[str, tuple[dict, Parts]], variant: str = "ours") -> dict[str, float]:
+    """Return mean binary IoU, mean IoU over parts and AP@[.50:.05:.95] of :func:`mask_pairs`; the score is the area."""
+    whole = ((name, p["fruiting_body"], merged(truth, variant)) for name, (p, truth) in pairs.items())
+    parts = ((list(p.items()), truth) for p, truth in pairs.values())
+    scored = (([(label, mask, float(mask.sum())) for label, mask in p.items()],
+               [(label, mask) for label, mask in truth if label in PARTS]) for p, truth in pairs.values())  # fmt: skip
     return {"binary IoU": float(binary(whole, variant)["iou"].mean()),
-            "mIoU": float(semantic(zip(guesses, map(_united, truths), strict=True))["iou"].mean()),
-            "AP": float(average_precision(scored, truths)["ap"].mean())}  # fmt: skip
+            "mIoU": float(semantic(parts)["iou"].mean()),
+            "AP": float(average_precision(scored)["ap"].mean())}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,9 @@ import torch
 
 from phoebi_lib import workspace
 from phoebi_lib.siblings.needl import keypoints, metrics
-from phoebi_lib.siblings.needl.layout import CLASSES, COLUMNS, Needl, load
-from phoebi_lib.siblings.needl.networks import keypoint_network, token_maps
-from phoebi_lib.siblings.needl.sampling import SIZE, farthest_points, project
+from phoebi_lib.siblings.needl.layout import CLASSES, SIZE, Needl, load
+from phoebi_lib.siblings.needl.networks import TokenHead, token_maps
+from phoebi_lib.siblings.needl.sampling import farthest_points, project, uncovered
 from phoebi_lib.siblings.run import SiblingRun
 
 
@@ -42,12 +43,13 @@ def train_head(run: SiblingRun, needl: Needl, *, img_size: int = SIZE, epochs: i
     """
     train, val, test = (needl.ids(split) for split in ("train", "val", "test"))
     tokens = token_maps(run.load_encoder(img_size), run.root, [*train, *val, *test], evidence=run.evidence)
-    target, inside = keypoints.targets(needl.truth("keypoint"), train)
-    validation = tokens[len(train) :][: len(val)], keypoints.targets(needl.truth("keypoint"), val)[1]
-    network = keypoint_network("tokens", dim=tokens.shape[1]).to(workspace.device())
-    history = keypoints.train(network, tokens[: len(train)], target, inside, validation, epochs=epochs,
-                              validate_every=5, seed=run.seed)  # fmt: skip
-    heat = keypoints.heat_maps(network, tokens[len(train) :])
+    parts = tokens.split([len(train), len(val), len(test)])
+    truth = needl.truth("keypoint")
+    network = TokenHead(tokens.shape[1]).to(workspace.device())
+    history = keypoints.train(network, parts[0], *keypoints.targets(truth, train),
+                              (parts[1], keypoints.targets(truth, val)[1]), epochs=epochs, validate_every=5,
+                              seed=run.seed)  # fmt: skip
+    heat = keypoints.heat_maps(network, torch.cat(parts[1:]))
     return TrainedHead(tokens, history, [*val, *test], heat, keypoints.predictions(heat, [*val, *test]))
 
 
@@ -58,10 +60,9 @@ def with_boxes(detections: pd.DataFrame, side: float = 36.0) -> pd.DataFrame:
 
 def grid_detections(tiles: list[str], step: float = 51.2) -> pd.DataFrame:
     """Return the answer that is the same for every tile: both classes on a grid of 25 points, nowhere 37 px away."""
-    line = (np.arange(round(SIZE / step)) + 0.5) * step
-    rows = [{"tile_id": tile, "class": name, "x": x, "y": y, "score": 1.0}
-            for tile in tiles for name in CLASSES for y in line for x in line]  # fmt: skip
-    return pd.DataFrame(rows, columns=[*COLUMNS, "score"])
+    line = np.arange(step / 2, SIZE, step)
+    every = pd.MultiIndex.from_product([tiles, CLASSES, line, line], names=["tile_id", "class", "y", "x"])
+    return every.to_frame(index=False).assign(score=1.0)
 
 
 def evaluate(run: SiblingRun, sides: Sequence[int] = (SIZE, 2 * SIZE)) -> pd.DataFrame:
@@ -74,38 +75,36 @@ def evaluate(run: SiblingRun, sides: Sequence[int] = (SIZE, 2 * SIZE)) -> pd.Dat
     the mean of twenty random choices for sampling; NaN where none is defined.
     """
     needl = load(run.root)
-    test, rows = needl.ids("test"), []
+    test, rows, sampling = needl.ids("test"), [], []
     _, inside = keypoints.targets(needl.truth("keypoint"), test)
     grid = with_boxes(grid_detections([*needl.ids("val"), *test]))
     for img_size in sides:
-        head = train_head(run, needl, img_size=img_size)
-        name = f"{img_size} px"
+        head, name = train_head(run, needl, img_size=img_size), f"{img_size} px"
         area = float(np.nanmean(keypoints.pixel_auroc(head.heat[-len(test) :], inside)))
         rows.append((f"keypoints, {name}", "pixel AUROC, class mean", "ours", area, 0.5, len(test)))
         found = with_boxes(head.detections)
-        for rule, task in (("keypoint", f"keypoints, {name}"), ("box", f"36 px boxes, {name}")):
-            for variant in ("honest", "oracle"):
-                scores, floors = (metrics.detection_scores(table, needl, rule, variant=variant).set_index("class")["f1"]
-                                  for table in (found, grid))  # fmt: skip
-                labels = (*CLASSES, "class mean") if rule == "keypoint" else ("class mean",)
-                rows += [(task, f"F1, {label}", variant, scores[label], floors[label], len(test)) for label in labels]
-        rows += _severity(head, needl, name)
-        if img_size == sides[0]:
-            sampling = _sampling(head.tokens, run.seed)
+        for rule, variant in product(("keypoint", "box"), ("honest", "oracle")):
+            f1, floors = (metrics.detection_scores(table, needl, rule, variant=variant).set_index("class")["f1"]
+                          for table in (found, grid))  # fmt: skip
+            task = "keypoints" if rule == "keypoint" else "36 px boxes"
+            for label in f1.index if rule == "keypoint" else ["class mean"]:
+                rows.append((f"{task}, {name}", f"F1, {label}", variant, f1[label], floors[label], len(test)))
+        rows += _severity(found, needl, name)
+        sampling = sampling or _sampling(head.tokens, run.seed)
     return pd.DataFrame([*rows, *sampling], columns=["task", "metric", "variant", "value", "floor", "n_images"])
 
 
-def _severity(head: TrainedHead, needl: Needl, name: str) -> list[tuple]:
-    thresholds = metrics.best_thresholds(head.detections, needl, "keypoint", needl.ids("val"))
-    train = metrics.severity(head.detections, needl, "keypoint", needl.ids("train"), thresholds)
+def _severity(detections: pd.DataFrame, needl: Needl, name: str) -> list[tuple]:
+    matched = metrics.matches(detections, needl, "keypoint")
+    thresholds = metrics.best_thresholds(matched, needl.ids("val"))
+    train, test = (metrics.counts(matched, needl.ids(split), thresholds) for split in ("train", "test"))
+    mean = metrics.severity(train, needl)["truth"].mean()
     rows = []
     for unit in ("tile", "needle") if (needl.tiles["needle_id"] != "").all() else ("tile",):
-        table = metrics.severity(head.detections, needl, "keypoint", needl.ids("test"), thresholds, unit=unit)
-        scores = metrics.severity_scores(table)
-        floor = metrics.severity_scores(table.assign(predicted=train["truth"].mean()))["mae"]
-        task, n = f"severity by {unit}, {name}", scores["n"]
-        rows.append((task, "MAE", "honest", scores["mae"], floor, n))
-        rows.append((task, "Pearson r", "honest", scores["pearson_r"], np.nan, n))
+        table = metrics.severity(test, needl, unit)
+        scores, floor = metrics.severity_scores(table), metrics.severity_scores(table.assign(predicted=mean))["mae"]
+        for metric, key, its in (("MAE", "mae", floor), ("Pearson r", "pearson_r", np.nan)):
+            rows.append((f"severity by {unit}, {name}", metric, "honest", scores[key], its, scores["n"]))
     return rows
 
 
@@ -115,13 +114,7 @@ def _sampling(tokens: torch.Tensor, seed: int) -> list[tuple]:
     k = min(50, max(2, n // 3))
     for variant, values in (("ours", tokens.mean(dim=(2, 3))), ("paper", tokens.flatten(1))):
         features = project(values.numpy(), seed=seed)
-        chosen, _ = farthest_points(features, k, seed=seed, dim=None)
-        value = uncovered(features, chosen)
+        value = uncovered(features, farthest_points(features, k, seed=seed)[0])
         floor = np.mean([uncovered(features, rng.permutation(n)[:k]) for _ in range(20)])
         rows.append(("diversity sampling", f"farthest from the {k} chosen", variant, value, floor, n))
     return rows
-
-
-def uncovered(features: np.ndarray, chosen: np.ndarray) -> float:
-    """Return the largest distance of a row of features (N, D) to its nearest chosen row."""
-    return float(max(np.linalg.norm(features[chosen] - row, axis=1).min() for row in features))

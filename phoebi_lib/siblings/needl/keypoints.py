@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy import ndimage
+from scipy.spatial.distance import cdist
 from torch import nn
 
+from phoebi_lib.decoders.training import minimise
 from phoebi_lib.metrics import per_class_auroc
 from phoebi_lib.siblings.needl.layout import CLASSES, COLUMNS, SIZE
 
@@ -29,13 +31,11 @@ def targets(truth: pd.DataFrame, tiles: list[str], size: int = SIZE) -> tuple[to
     heat = np.zeros((len(tiles), len(CLASSES), size, size), dtype=np.float32)
     inside = np.zeros(heat.shape, dtype=bool)
     rows, columns = np.mgrid[:size, :size]
-    place = {tile: i for i, tile in enumerate(tiles)}
-    lines = truth.loc[truth["tile_id"].isin(place), ["tile_id", "class", "x", "y"]]
-    for tile, name, x, y in lines.itertuples(index=False):
-        at = place[tile], CLASSES.index(name)
-        square = (columns - x) ** 2 + (rows - y) ** 2
-        heat[at] = np.maximum(heat[at], np.exp(-square / (2 * SIGMA**2)))
-        inside[at] |= square <= RADIUS**2
+    pixels = np.column_stack([columns.ravel(), rows.ravel()])
+    for (tile, name), part in truth[truth["tile_id"].isin(tiles)].groupby(["tile_id", "class"]):
+        at = tiles.index(tile), CLASSES.index(name)
+        square = cdist(pixels, part[["x", "y"]], "sqeuclidean").min(axis=1).reshape(size, size)
+        heat[at], inside[at] = np.exp(-square / (2 * SIGMA**2)), square <= RADIUS**2
     return torch.from_numpy(heat), torch.from_numpy(inside)
 
 
@@ -50,61 +50,57 @@ def hybrid_loss(
     total = heat.new_zeros(())
     for error, positive in zip(((heat - target) ** 2).unbind(1), inside.unbind(1), strict=True):
         negative = error[~positive]
+        worst = negative.topk(max(1, int(hardest * len(negative))), sorted=False).values
+        total = total + weight * negative.mean() + worst.mean()
         if positive.any():
             total = total + error[positive].mean()
-        if len(negative):
-            worst = negative.topk(max(1, int(hardest * len(negative))), sorted=False).values
-            total = total + weight * negative.mean() + worst.mean()
     return total
 
 
 def pixel_auroc(heat: torch.Tensor, inside: torch.Tensor) -> np.ndarray:
     """Return the AUROC over pixels of each class, positive inside the discs; NaN where a class has no point."""
-    flat = [value.detach().cpu().numpy().swapaxes(0, 1).reshape(len(CLASSES), -1).T for value in (inside, heat)]
-    return per_class_auroc(*flat)
+    return per_class_auroc(*(maps.detach().cpu().movedim(1, -1).flatten(0, -2).numpy() for maps in (inside, heat)))
 
 
 def train(
     network: nn.Module, inputs: torch.Tensor, target: torch.Tensor, inside: torch.Tensor,
     validation: tuple[torch.Tensor, torch.Tensor], *, epochs: int = 500, learning_rate: float = 1e-4,
-    batch_size: int = 16, validate_every: int = 1, seed: int = 0,
+    validate_every: int = 1, seed: int = 0,
 ) -> pd.DataFrame:  # fmt: skip
     """Train in place with Adam and a constant rate, and leave the weights of the largest sum of pixel AUROCs on val.
 
     Args:
-        network: maps inputs to heat maps (B, 2, H, W); parameters that need no gradient stay as they are.
+        network: maps inputs to heat maps (B, 2, H, W).
         inputs, target, inside: of the training tiles, see :func:`targets`.
         validation: inputs and discs of the val tiles; a class without a point there does not enter the sum.
-        epochs, learning_rate: the paper's are at most 500 and 1e-4.
+        epochs, learning_rate: the paper's are at most 500 and 1e-4. A batch has 16 tiles.
         validate_every: epochs between two looks at val; the last epoch is always looked at.
         seed: of the order of the tiles.
 
-    Returns one row per look: ``epoch, loss, auroc_sum``. Raises ValueError for no training tile, for val tiles without
-    any point, and for a loss that is not finite.
+    Returns one row per look: ``epoch, loss, auroc_sum``. Raises ValueError for no training tile and for val tiles
+    without any point, FloatingPointError for a loss that is not finite.
     """
     if not len(inputs):
         raise ValueError("no training tiles")
     if not validation[1].any():
         raise ValueError("no point on the val tiles: the weights cannot be chosen; give val tiles with annotations")
-    device = next(network.parameters()).device
-    optimiser = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=learning_rate)
-    order, best, history = torch.Generator().manual_seed(seed), -np.inf, []
-    for epoch in range(1, epochs + 1):
+    optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    inputs, target, inside = (part.to(next(network.parameters()).device) for part in (inputs, target, inside))
+
+    def gradient(rows: torch.Tensor, index: torch.Tensor | slice) -> torch.Tensor:
+        loss = hybrid_loss(network(rows.unflatten(1, inputs.shape[1:])), target[index], inside[index])
+        loss.backward()
+        return loss.detach()
+
+    best, history = -np.inf, []
+    for done in range(0, epochs, validate_every):
         network.train()
-        losses = []
-        for rows in torch.randperm(len(inputs), generator=order).split(batch_size):
-            loss = hybrid_loss(network(inputs[rows].to(device)), target[rows].to(device), inside[rows].to(device))
-            if not torch.isfinite(loss):
-                raise ValueError(f"epoch {epoch}: the loss is {loss.item()}; lower the learning rate {learning_rate}")
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-        if epoch % validate_every == 0 or epoch == epochs:
-            score = float(np.nansum(pixel_auroc(heat_maps(network, validation[0]), validation[1])))
-            history.append((epoch, float(np.mean(losses)), score))
-            if score > best:
-                best, kept = score, copy.deepcopy(network.state_dict())
+        n = min(validate_every, epochs - done)
+        losses, _ = minimise(inputs.flatten(1), gradient, optimiser, batch=16, epochs=n, updates=None, seed=seed + done)
+        score = float(np.nansum(pixel_auroc(heat_maps(network, validation[0]), validation[1])))
+        history.append((done + n, losses[-1], score))
+        if score > best:
+            best, kept = score, copy.deepcopy(network.state_dict())
     network.load_state_dict(kept)
     return pd.DataFrame(history, columns=["epoch", "loss", "auroc_sum"])
 
@@ -117,33 +113,27 @@ def heat_maps(network: nn.Module, inputs: torch.Tensor, batch_size: int = 16) ->
     return torch.cat([network(part.to(device)).float().cpu() for part in inputs.split(batch_size)])
 
 
-def decode(heat: np.ndarray, threshold: float = 0.0, radius: int = RADIUS) -> list[tuple[int, int, float]]:
+def decode(heat: np.ndarray, threshold: float = 0.0) -> list[tuple[int, int, float]]:
     """Return the detections (x, y, score) of one map (H, W): maxima of their window that reach the threshold.
 
-    The window has a side of 2 ``radius`` + 1 px. Of a plateau, and of equal maxima inside one window, the first in
-    row-major order stays. No shift below a pixel. Raises ValueError for a map with NaN, which would hide all maxima.
+    The window has a side of 37 px. Of equal maxima within one window, as on a plateau, the first in row-major order
+    stays. No shift below a pixel.
     """
-    if (missing := np.isnan(heat)).any():
-        y, x = divmod(int(missing.argmax()), heat.shape[1])
-        raise ValueError(f"the heat map is NaN at x = {x}, y = {y} ({missing.sum()} such px); check what gave it")
-    peaks = (heat >= threshold) & (heat == ndimage.maximum_filter(heat, size=2 * radius + 1, mode="nearest"))
-    plateaus, _ = ndimage.label(peaks, structure=np.ones((3, 3)))
-    numbers, first = np.unique(plateaus, return_index=True)
-    kept: list[tuple[int, int, float]] = []
-    for y, x in sorted(divmod(int(at), heat.shape[1]) for at in first[numbers > 0]):
-        if all(max(abs(x - other[0]), abs(y - other[1])) > radius for other in kept):
-            kept.append((x, y, float(heat[y, x])))
-    return kept
+    side = 2 * RADIUS + 1
+    peaks = (heat >= threshold) & (heat == ndimage.maximum_filter(heat, side, mode="nearest"))
+    order = np.where(peaks, np.arange(heat.size).reshape(heat.shape), heat.size)
+    first = peaks & (order == ndimage.minimum_filter(order, side, mode="nearest"))
+    return [(x, y, float(heat[y, x])) for y, x in np.argwhere(first).tolist()]
 
 
 def predictions(heat: torch.Tensor, tiles: list[str], threshold: float = 0.0) -> pd.DataFrame:
-    """Return the decoded maps (N, 2, H, W) of ``tiles`` as a table of predictions: points with class and score."""
-    rows = []
-    for tile, maps in zip(tiles, heat.numpy(), strict=True):
-        for name, one in zip(CLASSES, maps, strict=True):
-            try:
-                found = decode(one, threshold)
-            except ValueError as error:
-                raise ValueError(f"{tile}, {name}: {error}") from error
-            rows += [{"tile_id": tile, "class": name, "x": x, "y": y, "score": score} for x, y, score in found]
-    return pd.DataFrame(rows, columns=[*COLUMNS, "score"])
+    """Return the decoded maps (N, 2, H, W) of ``tiles`` as a table of predictions: points with class and score.
+
+    Raises ValueError for a map with NaN, which would hide all its maxima.
+    """
+    for tile, name, y, x in heat.isnan().nonzero()[:1].tolist():
+        raise ValueError(f"{tiles[tile]}, {CLASSES[name]}: the heat map is NaN at x = {x}, y = {y}; check what gave it")
+    rows = [{"tile_id": tile, "class": name, "x": x, "y": y, "score": score}
+            for tile, maps in zip(tiles, heat.numpy(), strict=True)
+            for name, one in zip(CLASSES, maps, strict=True) for x, y, score in decode(one, threshold)]  # fmt: skip
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,35 +1,39 @@
-"""The planned layout of NEEDL-Bench, read into two tables: one row per tile and one row per annotation.
+"""NEEDL-Bench in two tables: one row per tile, and one row per annotation or prediction.
 
-Nobody outside has seen the published files; the reader is thin, and everything else works on the two tables.
+Nobody outside has seen the published files; the readers are thin, and everything else works on the two tables.
+
+Predictions of any detector (YOLO, RF-DETR and the like are run elsewhere) come as COCO results, ``.json``: a list of
+``{"image_id", "category_id", "score"}`` with ``"keypoints": [x, y, v]`` or ``"bbox": [x_min, y_min, width, height]``;
+or as a table, ``.csv``: columns ``file_name, class, score`` with ``x, y`` or ``x0, y0, w, h``. Places are px of the
+256 px tile: a detector that looks at 640 px gives them divided by 2.5.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from phoebi_lib.siblings.tables import read_csv
+from phoebi_lib.decoders.checks import check_choice
+from phoebi_lib.siblings.tables import allow, inside, keyed, read_csv, require
 
 CLASSES = ("stomata", "pseudothecia")
 SPLITS = ("train", "val", "test")
 SIZE = 256  # px, width and height of a tile
-#: name of a split file -> source, sampling
-SETS = {
-    "benchtop_random": ("benchtop", "random"), "benchtop_diversity": ("benchtop", "diversity"),
-    "handheld_random": ("handheld", "random"),
-}  # fmt: skip
+#: names of the split files: source and sampling
+SETS = ("benchtop_random", "benchtop_diversity", "handheld_random")
 GEOMETRY = {"keypoint": ["x", "y"], "box": ["x0", "y0", "w", "h"]}
-COLUMNS = ["tile_id", "class", *GEOMETRY["keypoint"], *GEOMETRY["box"]]
-_KEYS = {"keypoints": 3, "bbox": 4}
-_ID = int | float | str
+COLUMNS = ["tile_id", "class", "x", "y", "x0", "y0", "w", "h", "score"]
+#: folder of annotations -> key of a COCO entry; that key -> what its list holds
+KINDS = {"keypoints": "keypoints", "bboxes": "bbox"}
+LISTS = {"keypoints": ["x", "y", "visibility"], "bbox": GEOMETRY["box"]}
+ENTRY = ["image_id", "category_id", *LISTS, "score"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class Needl:
         root: folder of the data.
         tiles: ``tile_id`` (file below ``images/``), ``path`` (below ``root``), ``source``, ``sampling``, ``split``,
             ``needle_id`` ("" where unknown).
-        annotations: ``tile_id, class`` and, in px of the tile, ``x, y`` of a point or ``x0, y0, w, h`` of a box; what a
-            line does not give is NaN. Points and boxes come from two files and stay two lines.
+        annotations: ``tile_id, class``, in px of the tile ``x, y`` of a point or ``x0, y0, w, h`` of a box, NaN where
+            not given, and ``score`` 1. Points and boxes come from two files and stay two lines.
     """
 
     root: Path
@@ -53,18 +57,43 @@ class Needl:
 
         Raises ValueError for an unknown name, or where there is no such tile.
         """
-        if split not in SPLITS or where not in ("full", *SETS):
-            raise ValueError(f"no tiles {where!r}, {split!r}; known: full, {', '.join(SETS)}; {', '.join(SPLITS)}")
-        rows = self.tiles["split"] == split
-        if where != "full":
-            rows &= (self.tiles["source"] + "_" + self.tiles["sampling"]) == where
-        if not rows.any():
+        check_choice("NEEDL-Bench", "split", split, SPLITS)
+        check_choice("NEEDL-Bench", "set", where, ("full", *SETS))
+        tiles = self.tiles[self.tiles["split"] == split]
+        found = tiles["tile_id"][(tiles["source"] + "_" + tiles["sampling"] == where) | (where == "full")]
+        if found.empty:
             raise ValueError(f"{self.root}: no tiles of {where} in {split}; choose another set or split")
-        return self.tiles.loc[rows, "tile_id"].tolist()
+        return found.tolist()
 
     def truth(self, rule: str) -> pd.DataFrame:
         """Return the annotations that are points (rule "keypoint") or boxes (rule "box")."""
         return self.annotations.dropna(subset=GEOMETRY[rule])
+
+
+def check(table: pd.DataFrame, source: object, tiles: Iterable[str]) -> pd.DataFrame:
+    """Return annotations or predictions, ``COLUMNS`` with numbers as float, if each row can be used.
+
+    Raises ValueError, naming ``source`` and row, for a missing column, another class or tile, neither a point nor a
+    box, an infinite number or no score, a box of negative size, or a place (of a box: its centre) outside the tile.
+    """
+    require(table, COLUMNS, source)
+    allow(table["class"], CLASSES, source)
+    numbers = table[COLUMNS[2:]].astype(float)
+    x, y, x0, y0, w, h, score = numbers.to_numpy().T
+    places = np.stack([x, y, x0 + w / 2, y0 + h / 2])
+    faults = {
+        "a tile or image that is not listed": ~table["tile_id"].isin(list(tiles)).to_numpy(),
+        "no number as score": np.isnan(score),
+        "neither a visible point x, y nor a box x0, y0, w, h in numbers": np.isnan(x + y) & np.isnan(x0 + y0 + w + h),
+        "a number that is not finite": np.isinf(numbers.to_numpy()).any(axis=1),
+        "a box of negative size": (w < 0) | (h < 0),
+        f"a place outside the tile, 0 to {SIZE} px": ((places < 0) | (places > SIZE)).any(axis=0),
+    }
+    for fault, rows in faults.items():
+        if rows.any():
+            line = table.iloc[[rows.argmax()]].dropna(axis=1).to_dict("records")[0]
+            raise ValueError(f"{source}: data row {rows.argmax() + 1} has {fault}: {line}")
+    return table[COLUMNS[:2]].join(numbers)
 
 
 def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)") -> Needl:
@@ -78,146 +107,139 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
         FileNotFoundError: no annotations, no split file, or one of the three annotation files of a folder missing.
         ValueError: a file that is not in the layout, a name that leaves ``images/``, a tile listed twice, in two
             splits or in one kind of file only, a class or split of another name, an image that is not 256 x 256 px,
-            numbers that are not finite, or a point or the centre of a box outside the tile.
+            or annotations as :func:`check` refuses them.
     """
-    root, in_json, parts = Path(root), {}, []
-    kinds = {kind: key for kind, key in (("keypoints", "keypoints"), ("bboxes", "bbox"))
-             if (root / "annotations" / kind).is_dir()}  # fmt: skip
-    if not kinds:
-        raise FileNotFoundError(f"{root}: neither annotations/keypoints nor annotations/bboxes; is it the data folder?")
-    for split in SPLITS:
-        listed = {}
-        for kind, key in kinds.items():
+    root, annotations, mentions = Path(root), [], []
+    kinds = [kind for kind in KINDS if (root / "annotations" / kind).is_dir()]
+    split_files = sorted((root / "splits").glob("*.csv"))
+    if not kinds or not split_files:
+        raise FileNotFoundError(f"{root} lacks annotations/keypoints and annotations/bboxes, or splits/*.csv")
+    for kind in kinds:
+        for split in SPLITS:
             path = root / "annotations" / kind / f"{split}.json"
-            files, names, entries = read_coco(path)
-            listed[path] = set(files.values())
-            for tile in files.values():
-                if in_json.setdefault(tile, split) != split:
-                    raise ValueError(f"{path}: {tile} is also a tile of {in_json[tile]}; a tile has one split")
-            lines = [row_of(entry, key, files, names, f"{path}, annotation {i}") for i, entry in enumerate(entries)]
-            parts.append(pd.DataFrame(lines, columns=COLUMNS).astype(dict.fromkeys(COLUMNS[2:], float)))
-            check_inside(parts[-1], path)
-        if unequal := set.union(*listed.values()) - set.intersection(*listed.values()):
-            tile = min(unequal)
-            lacks, has = sorted(listed, key=lambda path: tile in listed[path])
-            raise ValueError(f"{lacks}: {tile} stands in {has} only ({len(unequal)} such); a tile is listed under "
-                             "'images' in both kinds of files, with or without annotations")  # fmt: skip
-    tiles = _tiles(root, in_json, needle_pattern)
-    return Needl(root, tiles, pd.concat(parts, ignore_index=True))
+            names, ids, entries = _read_coco(path)
+            annotations.append(check(_rows(entries.assign(score=1.0), ids, KINDS[kind]), path, names))
+            mentions.append(pd.DataFrame({"tile_id": names, "split": split, "file": f"{kind}/{path.name}"}))
+    tiles = keyed(pd.concat(map(_read_split_file, split_files)), root / "splits", "tile_id")
+    mentions = pd.concat([*mentions, tiles]).replace({"split": {"": np.nan}})
+    by_tile = mentions.groupby("tile_id")["split"].agg(["first", "size", "nunique"])
+    if (wrong := (by_tile["size"] != len(kinds) + 1) | (by_tile["nunique"] != 1)).any():
+        found = mentions[mentions["tile_id"] == wrong.idxmax()].fillna("")
+        raise ValueError(f"{root}: {wrong.idxmax()} stands in {', '.join(found['file'] + ' ' + found['split'])}; "
+                         f"expected it once in {', '.join(kinds)} and splits, with one split")  # fmt: skip
+    parsed = tiles["tile_id"].str.extract(needle_pattern)[0].fillna("")
+    needle = tiles["needle_id"].where(tiles["needle_id"] != "", parsed)
+    tiles = tiles.assign(
+        path="images/" + tiles["tile_id"], needle_id=needle, split=tiles["tile_id"].map(by_tile["first"])
+    )
+    columns = ["tile_id", "path", "source", "sampling", "split", "needle_id"]
+    return Needl(root, tiles[columns], pd.concat(annotations, ignore_index=True))
 
 
-def read_coco(path: Path) -> tuple[dict[Any, str], dict[Any, str], list[dict]]:
-    """Return tile by image id, class by category id (by the category's *name*), and the annotations as they stand."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; a folder of annotations has {', '.join(SPLITS)}, .json each")
-    data = read_json(path)
-    for part, fields in (("images", ("id", "file_name")), ("categories", ("id", "name")), ("annotations", ())):
-        if not isinstance(data, Mapping) or not isinstance(data.get(part), list):
-            raise ValueError(f"{path}: expected a list {part!r}, as COCO files have")
-        if not all(isinstance(entry, Mapping) and set(fields) <= set(entry) for entry in data[part]):
-            raise ValueError(f"{path}: an entry of {part!r} is no object, or lacks one of {', '.join(fields)}")
-        if bad := [entry["id"] for entry in data[part] if fields and not isinstance(entry["id"], _ID)]:
-            raise ValueError(f"{path}: an id in {part!r} is {bad[0]!r}; expected a number or a text")
-    for entry in data["images"]:
-        size = entry.get("width", SIZE), entry.get("height", SIZE)
-        if size != (SIZE, SIZE):
-            raise ValueError(f"{path}: {entry['file_name']} is declared as {size[0]} x {size[1]} px; "
-                             f"expected tiles of {SIZE} x {SIZE} px, and places in px of the tile")  # fmt: skip
-    files = {entry["id"]: inside_images(entry["file_name"], path) for entry in data["images"]}
-    if len(files) < len(data["images"]) or len(set(files.values())) < len(files):
-        raise ValueError(f"{path}: an image id or file name stands twice in 'images'")
-    names = {entry["id"]: str(entry["name"]).strip().lower() for entry in data["categories"]}
-    if sorted(names.values()) != sorted(CLASSES):
-        raise ValueError(f"{path}: categories {sorted(names.values())}, expected the names {', '.join(CLASSES)}")
-    return files, names, data["annotations"]
+def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[str | Path] = ()) -> pd.DataFrame:
+    """Return the predictions of a file, ``COLUMNS``; NaN in columns that it does not have.
+
+    Args:
+        path: ``.json`` or ``.csv``, see above.
+        needl: the tables; every tile named must be among them.
+        annotation_files: for JSON, the annotation files (below ``root/annotations``) whose image ids and category ids
+            the detector used; of several, no id may mean two things.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another suffix, an unreadable file, a missing column or key, or rows as :func:`check` refuses them.
+    """
+    path = Path(path)
+    check_choice(str(path), "the suffix of predictions", path.suffix, (".json", ".csv"))
+    if path.suffix == ".csv":
+        cells = require(read_csv(path).rename(columns=str.strip), ["file_name", "class", "score"], path)
+        table = cells.reindex(columns=COLUMNS[2:]).apply(pd.to_numeric, errors="coerce")
+        table["tile_id"] = [inside(name, path) for name in cells["file_name"]]
+        table["class"] = cells["class"].str.strip().str.lower()
+    else:
+        ids: dict[str, str] = {}
+        for file in annotation_files:
+            _, more, _ = _read_coco(needl.root / "annotations" / file)
+            if any(ids.get(key, name) != name for key, name in more.items()):
+                raise ValueError(f"{path}: an id means two things in {', '.join(map(str, annotation_files))}; "
+                                 "read the predictions of each file by themselves")  # fmt: skip
+            ids |= more
+        if not ids:
+            raise ValueError(f"{path}: name the annotation files that give its image and category ids")
+        entries = _objects(_read_json(path), ENTRY, path)
+        table = _rows(entries, ids, "keypoints" if entries["keypoints"].notna().any() else "bbox")
+    return check(table, path, needl.tiles["tile_id"])
 
 
-def read_json(path: Path) -> Any:
-    """Return what a JSON file holds. ValueError, naming it, where it is none."""
+def _read_coco(path: Path) -> tuple[list[str], dict[str, str], pd.DataFrame]:
+    """Return a COCO file's tiles, what its ids stand for, and its annotations as they stand, columns ``ENTRY``.
+
+    Ids are written ``image_id 7`` (stands for a tile) and ``category_id 0`` (for a class, by the category's *name*).
+    """
+    parts = {"images": ["id", "file_name", "width", "height"], "categories": ["id", "name"], "annotations": ENTRY}
+    file = _objects([_read_json(path)], list(parts), path).iloc[0]
+    images, categories, annotations = (_objects(file[part], parts[part], f"{path}, {part!r}") for part in parts)
+    images = keyed(images, f"{path}, 'images'", "file_name")
+    for side in ("width", "height"):
+        allow(images[side].fillna(SIZE), [SIZE], f"{path}, 'images' (tiles in px)")
+    names = categories["name"].astype(str).str.strip().str.lower()
+    if sorted(names) != sorted(CLASSES):
+        raise ValueError(f"{path}: categories {list(names)}, expected the names {', '.join(CLASSES)}")
+    ids = dict(zip("image_id " + images["id"].map(repr), images["file_name"], strict=True))
+    ids |= zip("category_id " + categories["id"].map(repr), names, strict=True)
+    if len(ids) < len(images) + len(CLASSES):
+        raise ValueError(f"{path}: an id is given twice in 'images' or in 'categories'")
+    return images["file_name"].tolist(), ids, annotations
+
+
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: not a readable JSON file ({error}); write it again") from error
 
 
-def row_of(entry: Mapping, key: str, files: Mapping, names: Mapping, where: str) -> dict[str, Any]:
-    """Return tile, class and geometry of a COCO entry; ``key`` is "keypoints" ([x, y, v]) or "bbox" ([x, y, w, h])."""
-    for field, known in (("image_id", files), ("category_id", names)):
-        if not isinstance(entry.get(field), _ID) or entry[field] not in known:
-            raise ValueError(f"{where}: {field} {entry.get(field)!r} is not listed in the annotation file")
-    numbers = entry.get(key)
-    if (not isinstance(numbers, list) or len(numbers) != _KEYS[key]
-            or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)):  # fmt: skip
-        raise ValueError(f"{where}: {key} must be {_KEYS[key]} finite numbers, got {numbers!r}")
-    row = {"tile_id": files[entry["image_id"]], "class": names[entry["category_id"]]}
-    if key == "bbox":
-        if min(numbers[2:]) < 0:
-            raise ValueError(f"{where}: a box of negative size, {numbers!r}; bbox is [x_min, y_min, width, height]")
-        return row | dict(zip(GEOMETRY["box"], numbers, strict=True))
-    if numbers[2] == 0:
-        raise ValueError(f"{where}: visibility 0 means 'not labelled' in COCO; leave the point out or give it 1 or 2")
-    return row | dict(zip(GEOMETRY["keypoint"], numbers[:2], strict=True))
+def _objects(found: Any, fields: list[str], source: object) -> pd.DataFrame:
+    """Return a list of JSON objects as a table of these fields, NaN where an object lacks one."""
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise ValueError(f"{source}: expected objects with {', '.join(fields)}, as COCO files have them")
+    return pd.DataFrame(found, columns=fields, dtype=object)
 
 
-def check_inside(table: pd.DataFrame, where: str | Path) -> None:
-    """Raise ValueError, naming tile and row, where a point or the centre of a box lies outside the tile."""
-    boxes = table["x0"] + table["w"] / 2, table["y0"] + table["h"] / 2
-    for what, x, y in (("a point", table["x"], table["y"]), ("the centre of a box", *boxes)):
-        outside = ((x < 0) | (x > SIZE) | (y < 0) | (y > SIZE)).to_numpy()
-        if outside.any():
-            at = int(outside.argmax())
-            raise ValueError(f"{where}: entry {at}, {what} at ({x.iloc[at]:g}, {y.iloc[at]:g}), lies outside "
-                             f"{table['tile_id'].iloc[at]}; places are px of the tile, 0 to {SIZE}")  # fmt: skip
+def _rows(entries: pd.DataFrame, ids: dict[str, str], key: str) -> pd.DataFrame:
+    """Return COCO entries as ``COLUMNS``, for :func:`check`: an unknown id stays as it is, NaN where no number is."""
+    table = pd.DataFrame([_numbers(cell, key) for cell in entries[key]], columns=LISTS[key], dtype=float)
+    for column, field in (("tile_id", "image_id"), ("class", "category_id")):
+        written = f"{field} " + entries[field].map(repr)
+        table[column] = written.map(ids).fillna(written)
+    table["score"] = [cell if isinstance(cell, int | float) else np.nan for cell in entries["score"]]
+    return table.reindex(columns=COLUMNS)
 
 
-def inside_images(name: Any, where: Path) -> str:
-    """Return a file name below ``images/`` in its plain form. ValueError if it is none or leaves that folder."""
-    path = PurePosixPath(str(name).strip())
-    if not path.name or path.is_absolute() or ".." in path.parts or "\\" in str(name) or ":" in str(name):
-        raise ValueError(f"{where}: file name {name!r} leaves the folder images/ or is empty; give a path inside it")
-    return str(path)
+def _numbers(cell: Any, key: str) -> list[float]:
+    """Return a COCO entry's list if it has the right numbers (a point must be visible), else as many NaNs."""
+    numeric = isinstance(cell, list) and all(isinstance(number, int | float) for number in cell)
+    if numeric and len(cell) == len(LISTS[key]) and (key == "bbox" or cell[2] > 0):
+        return cell
+    return [np.nan] * len(LISTS[key])
 
 
-def _tiles(root: Path, in_json: Mapping[str, str], needle_pattern: str) -> pd.DataFrame:
-    paths = sorted((root / "splits").glob("*.csv"))
-    if not paths:
-        raise FileNotFoundError(f"{root / 'splits'}: no split file; expected some of {', '.join(SETS)}, .csv each")
-    tiles = pd.concat([_split_file(path) for path in paths], ignore_index=True)
-    if repeated := tiles.loc[tiles["tile_id"].duplicated(), "tile_id"].tolist():
-        raise ValueError(f"{root / 'splits'}: {repeated[0]} is listed twice; a tile has one split")
-    if unequal := set(tiles["tile_id"]) ^ set(in_json):
-        raise ValueError(f"{root}: {len(unequal)} tiles, such as {min(unequal)}, stand in the split files or in the "
-                         "annotation files only; a tile without annotations is listed under 'images' too")  # fmt: skip
-    known = tiles["tile_id"].map(in_json)
-    wrong = (tiles["split"] != "") & (tiles["split"] != known)
-    if wrong.any():
-        raise ValueError(f"{root}: {tiles.loc[wrong, 'tile_id'].iloc[0]} has one split in its split file and another "
-                         "in the annotation files")  # fmt: skip
-    parsed = tiles["tile_id"].map(lambda name: found[1] if (found := re.search(needle_pattern, name)) else "")
-    tiles["needle_id"] = tiles["needle_id"].where(tiles["needle_id"] != "", parsed)
-    return tiles.assign(split=known, path="images/" + tiles["tile_id"])[
-        ["tile_id", "path", "source", "sampling", "split", "needle_id"]
-    ]
-
-
-def _split_file(path: Path) -> pd.DataFrame:
+def _read_split_file(path: Path) -> pd.DataFrame:
     """Read columns ``file_name`` and, if there, ``split`` and ``needle_id``; or one file name a line, no header."""
-    if path.stem not in SETS:
-        raise ValueError(f"{path}: the file's name tells source and sampling; expected one of {', '.join(SETS)}")
+    check_choice(str(path), "the name, which tells source and sampling,", path.stem, SETS)
+    source, sampling = path.stem.split("_")
     table = read_csv(path).rename(columns=str.strip)
     if len(table.columns) == 1 and PurePosixPath(table.columns[0]).suffix:
-        table = pd.DataFrame({"file_name": [table.columns[0], *table.iloc[:, 0]]})
-    if "file_name" not in table:
-        raise ValueError(f"{path}: no column file_name (it has {', '.join(table)}), and not one file name a line")
-    source, sampling = SETS[path.stem]
-    names = [inside_images(name, path) for name in table["file_name"]]
-    split = table["split"].str.strip().str.lower() if "split" in table else ""
-    rows = pd.DataFrame({"tile_id": [name if "/" in name else f"{source}/{name}" for name in names]})
-    needle = table["needle_id"].str.strip() if "needle_id" in table else ""
-    rows = rows.assign(source=source, sampling=sampling, split=split, needle_id=needle)
-    if bad := set(rows["split"]) - {*SPLITS, *(() if "split" in table else ("",))}:
-        raise ValueError(f"{path}: split {min(bad)!r}; expected {', '.join(SPLITS)}")
-    return rows
+        table = pd.DataFrame({"file_name": [*table.columns, *table.iloc[:, 0]]})
+    table = keyed(table, path, "file_name")
+    if "split" in table:
+        table["split"] = allow(table["split"].str.strip().str.lower(), SPLITS, path)
+    tile, split, needle = (
+        table.get(column, pd.Series("", table.index)) for column in ("file_name", "split", "needle_id")
+    )
+    tile = tile.where(tile.str.contains("/"), f"{source}/" + tile)
+    return pd.DataFrame({"tile_id": tile, "source": source, "sampling": sampling, "split": split,
+                         "needle_id": needle.str.strip(), "file": f"splits/{path.name}"})  # fmt: skip
 
 
 def leakage(tiles: pd.DataFrame) -> pd.DataFrame:
@@ -228,7 +250,7 @@ def leakage(tiles: pd.DataFrame) -> pd.DataFrame:
     """
     known = tiles[tiles["needle_id"] != ""]
     needles = known.groupby(["source", "needle_id"])["split"].agg(
-        splits=lambda split: ", ".join(name for name in SPLITS if name in set(split)), n_tiles="size"
+        splits=lambda split: ", ".join(sorted(set(split), key=SPLITS.index)), n_tiles="size"
     )
     shared = needles[needles["splits"].str.contains(",")].reset_index()
     if len(known) < len(tiles):

@@ -1,7 +1,6 @@
 """Matching of predictions to truths, precision, recall and F1 at a threshold, and severity (NEEDL-Bench, metrics).
 
-Predictions are tables ``tile_id, class, score`` with ``x, y`` (rule "keypoint") or ``x0, y0, w, h`` (rule "box"), in px
-of the tile; scores are any finite numbers, larger = surer. Precision, recall and F1 are in 0..1.
+Precision, recall and F1 are in 0..1; scores of predictions are any finite numbers, larger = surer.
 """
 
 from __future__ import annotations
@@ -10,155 +9,112 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.spatial.distance import cdist
+from torchvision import ops
 
-from phoebi_lib.siblings.needl.layout import CLASSES, GEOMETRY, Needl, check_inside
+from phoebi_lib.decoders.checks import check_choice
+from phoebi_lib.siblings.needl.layout import CLASSES, GEOMETRY, Needl, check
 
 TOLERANCE = 36.0  # px: 0.1 mm at 360 px/mm
 OVERLAP = 0.5
-Groups = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+_KEYS, _COUNTS = ["tile_id", "class"], ["tp", "n", "n_true"]
 
 
-def match_keypoints(
-    points: np.ndarray, scores: np.ndarray, truth: np.ndarray, tolerance: float = TOLERANCE
-) -> np.ndarray:
+def match_keypoints(points: np.ndarray, scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return for each point (P, 2) of one tile and class the truth (T, 2) that it is paired with: (P,) int, -1 if none.
 
-    All pairs compete by distance, the nearest first, each end once; a pair farther than ``tolerance`` px is no pair
-    (one at exactly that distance is). Ties: higher score, then lower index of the point, then of the truth.
+    All pairs compete by distance, the nearest first, each end once; a pair farther than 36 px is no pair (one at
+    exactly that distance is). Ties: higher score, then lower index of the point, then of the truth.
     """
     distance = cdist(points, truth)
-    pairs = np.argwhere(distance <= tolerance)
-    order = np.lexsort((pairs[:, 1], pairs[:, 0], -scores[pairs[:, 0]], distance[tuple(pairs.T)]))
-    matched, taken = np.full(len(points), -1), set()
-    for point, target in pairs[order].tolist():
-        if matched[point] < 0 and target not in taken:
-            matched[point] = target
-            taken.add(target)
-    return matched
+    return _serve(distance <= TOLERANCE, distance, -scores[:, None])
 
 
-def match_boxes(boxes: np.ndarray, scores: np.ndarray, truth: np.ndarray, overlap: float = OVERLAP) -> np.ndarray:
+def match_boxes(boxes: np.ndarray, scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return for each box (P, 4) of one tile and class the truth (T, 4) that it finds, (P,) int, -1 for none.
 
-    By falling score (ties: lower index) each box takes the free truth of the highest IoU, if that is at least
-    ``overlap`` (PASCAL VOC). Boxes are x, y, width, height in continuous coordinates.
+    By falling score (ties: lower index) each box takes the free truth of the highest IoU, if that is at least one half
+    (PASCAL VOC). Boxes are x, y, width, height in continuous coordinates.
     """
-    matched, iou = np.full(len(boxes), -1), box_iou(boxes, truth)
-    for box in np.argsort(-scores, kind="stable"):
-        if len(truth) and iou[box].max() >= overlap:
-            matched[box] = iou[box].argmax()
-            iou[:, matched[box]] = -1.0
-    return matched
-
-
-def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the overlaps (A, B), 0..1, of boxes x, y, width, height; 0 where a box has no area."""
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    high = np.minimum(a[:, None, :2] + a[:, None, 2:], b[None, :, :2] + b[None, :, 2:])
-    common = (high - low).clip(0).prod(axis=2)
-    union = a[:, 2:].prod(axis=1)[:, None] + b[:, 2:].prod(axis=1)[None] - common
-    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    iou = box_iou(boxes, truth)
+    return _serve(iou >= OVERLAP, -scores[:, None], np.arange(len(boxes))[:, None], -iou)
 
 
 _RULES = {"keypoint": match_keypoints, "box": match_boxes}
 
 
-def _groups(table: pd.DataFrame, rule: str, tiles: Sequence[str], scored: bool) -> Groups:
-    """Return geometry (n, 2 or 4) and scores (n,) by tile and class, of these tiles."""
-    table = table[table["tile_id"].isin(set(tiles))]
-    return {
-        key: (part[GEOMETRY[rule]].to_numpy(float), part["score"].to_numpy(float) if scored else np.empty(0))
-        for key, part in table.groupby(["tile_id", "class"])
-    }
+def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the overlaps (A, B), 0..1, of boxes x, y, width, height; 0 where a box has no area."""
+    corners = [ops.box_convert(torch.tensor(boxes, dtype=torch.float64), "xywh", "xyxy") for boxes in (a, b)]
+    return ops.box_iou(*corners).nan_to_num().numpy()
 
 
-def _pairs(predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[str]) -> tuple[Groups, Groups]:
-    if rule not in _RULES:
-        raise ValueError(f"unknown rule {rule!r}; known: {', '.join(_RULES)}")
-    if not len(tiles):
-        raise ValueError("no tiles to score")
-    check_predictions(predictions, needl)
-    if predictions[GEOMETRY[rule]].isna().any(axis=None):
-        raise ValueError(f"rule {rule!r} needs {', '.join(GEOMETRY[rule])} of every prediction; choose the other rule")
-    return _groups(predictions, rule, tiles, True), _groups(needl.truth(rule), rule, tiles, False)
+def _serve(allowed: np.ndarray, *keys: np.ndarray) -> np.ndarray:
+    """Return for each row of ``allowed`` (P, T) the column that it is paired with, -1 for none; each column once.
 
-
-def check_predictions(predictions: pd.DataFrame, needl: Needl) -> pd.DataFrame:
-    """Return the table.
-
-    ValueError for a missing column, an unknown tile or class, a number that is not finite, or a place (of a box: its
-    centre) outside the tile.
+    The allowed pairs are served by the first key, the lowest first, ties by the next key, then by row and column. Keys
+    broadcast to (P, T).
     """
-    if absent := {"tile_id", "class", "score", *GEOMETRY["keypoint"], *GEOMETRY["box"]} - set(predictions):
-        raise ValueError(f"predictions lack the columns {', '.join(sorted(absent))}")
-    for column, known in (("tile_id", set(needl.tiles["tile_id"])), ("class", set(CLASSES))):
-        if unknown := set(predictions[column]) - known:
-            raise ValueError(f"predictions: {column} {min(map(str, unknown))!r} is unknown ({len(unknown)} such)")
-    numbers = predictions[["score", *GEOMETRY["keypoint"], *GEOMETRY["box"]]].astype(float)
-    if np.isinf(numbers).any(axis=None) or numbers["score"].isna().any():
-        raise ValueError("predictions hold a score or a place that is not finite")
-    if (numbers[["w", "h"]] < 0).any(axis=None):
-        raise ValueError("predictions hold a box of negative size; boxes are x0, y0, w, h")
-    check_inside(numbers.assign(tile_id=predictions["tile_id"]), "predictions")
-    return predictions
+    rows, columns = np.nonzero(allowed)
+    matched = np.full(len(allowed), -1)
+    for pair in np.lexsort([np.broadcast_to(key, allowed.shape)[allowed] for key in reversed(keys)]):
+        if matched[rows[pair]] < 0 and columns[pair] not in matched:
+            matched[rows[pair]] = columns[pair]
+    return matched
 
 
-_NOTHING: tuple[np.ndarray, np.ndarray] = (np.empty(0), np.empty(0))
+def matches(predictions: pd.DataFrame, needl: Needl, rule: str) -> pd.DataFrame:
+    """Return ``tile_id, class, threshold, tp, n, n_true``: what hits, predictions and truths each threshold adds.
 
+    Matching happens after the threshold t (score at or above it stays): the sum over the rows from t up is what stands
+    at t. A tile's hits change at its own scores only, so they are matched once per score of the tile; truths stand at
+    every threshold, in a row at infinity.
 
-def f1_curve(predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[str]) -> pd.DataFrame:
-    """Return counts and F1 at each distinct score, ``class, threshold, tp, fp, fn, f1``, thresholds falling.
-
-    Matching happens after the threshold (score at or above it stays). A tile's hits change at its own scores only, so
-    they are matched once per score of the tile, and summed.
+    Raises ValueError for another rule, a table that :func:`~phoebi_lib.siblings.needl.layout.check` refuses, or one
+    that lacks what the rule needs.
     """
-    found, truth = _pairs(predictions, needl, rule, tiles)
-    curves = []
-    for name in CLASSES:
-        steps = []
-        for tile in tiles:
-            shapes, scores = found.get((tile, name), _NOTHING)
-            target, before = truth.get((tile, name), _NOTHING)[0], 0
-            for score in np.unique(scores)[::-1]:
-                hits = _hits(rule, shapes, scores, target, score)
-                steps.append((score, hits - before, int((scores == score).sum())))
-                before = hits
-        sums = pd.DataFrame(steps, columns=["threshold", "tp", "n"]).groupby("threshold").sum()
-        sums = sums.sort_index(ascending=False).cumsum().reset_index()
-        n_truth = sum(len(truth.get((tile, name), _NOTHING)[0]) for tile in tiles)
-        curve = sums.assign(**{"class": name}, fp=sums["n"] - sums["tp"], fn=n_truth - sums["tp"])
-        curves.append(curve.assign(f1=2 * curve["tp"] / (curve["n"] + n_truth)))
-    return pd.concat(curves, ignore_index=True)[["class", "threshold", "tp", "fp", "fn", "f1"]]
+    check_choice("NEEDL-Bench", "rule", rule, tuple(_RULES))
+    predictions, columns = check(predictions, "predictions", needl.tiles["tile_id"]), GEOMETRY[rule]
+    if predictions[columns].isna().any(axis=None):
+        raise ValueError(f"rule {rule!r} needs {', '.join(columns)} of every prediction; choose the other rule")
+    truth = {key: part[columns].to_numpy() for key, part in needl.truth(rule).groupby(_KEYS)}
+    rows = [(*key, np.inf, 0, 0, len(shapes)) for key, shapes in truth.items()]
+    for key, part in predictions.groupby(_KEYS):
+        shapes, scores, before = part[columns].to_numpy(), part["score"].to_numpy(), 0
+        for score in np.unique(scores)[::-1]:
+            kept = scores >= score
+            matched = _RULES[rule](shapes[kept], scores[kept], truth.get(key, np.empty((0, len(columns)))))
+            hits = int((matched >= 0).sum())
+            rows.append((*key, score, hits - before, int((scores == score).sum()), 0))
+            before = hits
+    return pd.DataFrame(rows, columns=[*_KEYS, "threshold", *_COUNTS])
 
 
-def _hits(rule: str, shapes: np.ndarray, scores: np.ndarray, truth: np.ndarray, threshold: float) -> int:
-    kept = scores >= threshold
-    if not kept.any() or not len(truth):
-        return 0
-    return int((_RULES[rule](shapes[kept], scores[kept], truth) >= 0).sum())
+def _scored(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``fp, fn, precision, recall, f1`` beside ``tp, n, n_true``; NaN where nothing is defined."""
+    tp, n, n_true = (rows[name].astype(float) for name in _COUNTS)
+    return rows.assign(fp=n - tp, fn=n_true - tp, precision=tp / n, recall=tp / n_true, f1=2 * tp / (n + n_true))
 
 
-def best_thresholds(predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[str]) -> dict[str, float]:
+def f1_curve(matched: pd.DataFrame, tiles: Sequence[str]) -> pd.DataFrame:
+    """Return counts and F1 of :func:`matches` at each distinct score, thresholds falling within a class."""
+    rows = matched[matched["tile_id"].isin(tiles)].groupby(["class", "threshold"])[_COUNTS].sum()
+    curve = _scored(rows.sort_index(ascending=False).groupby("class").cumsum()).reset_index()
+    return curve[curve["threshold"] < np.inf]
+
+
+def best_thresholds(matched: pd.DataFrame, tiles: Sequence[str]) -> dict[str, float]:
     """Return for each class the score of the largest F1 on these tiles; the highest of several, infinity if none."""
-    curve = f1_curve(predictions, needl, rule, tiles)
-    best = {name: part.loc[part["f1"].idxmax(), "threshold"] for name, part in curve.groupby("class")}
-    return {name: float(best.get(name, np.inf)) for name in CLASSES}
+    curve = f1_curve(matched, tiles)
+    best = curve.loc[curve.groupby("class")["f1"].idxmax()].set_index("class")["threshold"]
+    return best.reindex(CLASSES, fill_value=np.inf).to_dict()
 
 
-def counts(
-    predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[str], thresholds: Mapping[str, float]
-) -> pd.DataFrame:
-    """Return one row per tile and class: ``tile_id, class, tp, fp, fn`` at the class's threshold."""
-    found, truth = _pairs(predictions, needl, rule, tiles)
-    rows = []
-    for tile in tiles:
-        for name in CLASSES:
-            shapes, scores = found.get((tile, name), _NOTHING)
-            target = truth.get((tile, name), _NOTHING)[0]
-            hits = _hits(rule, shapes, scores, target, thresholds[name])
-            rows.append((tile, name, hits, int((scores >= thresholds[name]).sum()) - hits, len(target) - hits))
-    return pd.DataFrame(rows, columns=["tile_id", "class", "tp", "fp", "fn"])
+def counts(matched: pd.DataFrame, tiles: Sequence[str], thresholds: Mapping[str, float]) -> pd.DataFrame:
+    """Return one row per tile and class: ``tile_id, class, tp, n, n_true`` at the class's threshold."""
+    kept = matched[matched["threshold"] >= matched["class"].map(thresholds)].groupby(_KEYS)[_COUNTS].sum()
+    return kept.reindex(pd.MultiIndex.from_product([tiles, CLASSES], names=_KEYS), fill_value=0).reset_index()
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -168,12 +124,8 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     F1 without either. The class mean is over the classes with an F1; it is ours, since the printed "average F1" does
     not follow from the printed class scores.
     """
-    total = rows.groupby("class")[["tp", "fp", "fn"]].sum().reindex(CLASSES, fill_value=0).astype(float)
-    total["precision"] = total["tp"] / (total["tp"] + total["fp"])
-    total["recall"] = total["tp"] / (total["tp"] + total["fn"])
-    total["f1"] = 2 * total["tp"] / (2 * total["tp"] + total["fp"] + total["fn"])
-    mean = total.loc[total["f1"].notna(), ["precision", "recall", "f1"]].mean()
-    total.loc["class mean"] = mean
+    total = _scored(rows.groupby("class")[_COUNTS].sum().reindex(CLASSES))
+    total.loc["class mean"] = total.loc[total["f1"].notna(), ["precision", "recall", "f1"]].mean()
     return total.assign(n_images=rows["tile_id"].nunique()).reset_index()
 
 
@@ -186,41 +138,35 @@ def detection_scores(
     tiles of the same set; "oracle", chosen on the scored tiles themselves, as detector tools do and as the printed
     numbers probably are. A class without a truth on val ties at every threshold and gets its highest score there.
 
-    Raises ValueError for an unknown variant, and for "honest" where test tiles have predictions and no val tile has.
+    Raises ValueError as :func:`matches` does, for an unknown variant or set, and for "honest" where test tiles have
+    predictions and no val tile has.
     """
-    if variant not in ("honest", "oracle"):
-        raise ValueError(f"unknown variant {variant!r}; known: honest, oracle")
+    check_choice("NEEDL-Bench", "variant", variant, ("honest", "oracle"))
     tiles = needl.ids("test", where)
     chosen_on = needl.ids("val", where) if variant == "honest" else tiles
-    chosen = best_thresholds(predictions, needl, rule, chosen_on)
+    matched = matches(predictions, needl, rule)
     if predictions["tile_id"].isin(tiles).any() and not predictions["tile_id"].isin(chosen_on).any():
         raise ValueError(f"no prediction on any of the {len(chosen_on)} validation tiles ({where}): thresholds cannot "
                          'be chosen; give predictions for validation too, or use variant="oracle"')  # fmt: skip
-    table = summary(counts(predictions, needl, rule, tiles, chosen))
+    chosen = best_thresholds(matched, chosen_on)
+    table = summary(counts(matched, tiles, chosen))
     return table.assign(variant=variant, rule=rule, where=where, threshold=table["class"].map(chosen))
 
 
-def severity(
-    predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[str], thresholds: Mapping[str, float], *,
-    unit: str = "tile",
-) -> pd.DataFrame:  # fmt: skip
+def severity(rows: pd.DataFrame, needl: Needl, unit: str = "tile") -> pd.DataFrame:
     """Return ``unit_id, truth, predicted`` per tile or needle: pseudothecia / (pseudothecia + stomata), 0..1 (ours).
 
-    NaN where nothing was annotated, or nothing predicted. A needle is all its tiles together, within its source.
-    Raises ValueError for another unit, and for needles that are not known.
+    ``rows`` are of :func:`counts`. NaN where nothing was annotated, or nothing predicted. A needle is all its tiles
+    together, within its source. Raises ValueError for another unit, and for needles that are not known.
     """
-    rows = counts(predictions, needl, rule, tiles, thresholds)
-    unit_of = needl.tiles.set_index("tile_id")
-    if unit == "needle" and (unit_of.loc[list(tiles), "needle_id"] == "").any():
+    check_choice("NEEDL-Bench", "unit", unit, ("tile", "needle"))
+    rows = rows.merge(needl.tiles, on="tile_id")
+    if unit == "needle" and (rows["needle_id"] == "").any():
         raise ValueError("tiles without needle_id: severity by needle is not defined; score by tile")
-    if unit not in ("tile", "needle"):
-        raise ValueError(f"unknown unit {unit!r}; known: tile, needle")
-    names = unit_of["source"] + " " + unit_of["needle_id"]
-    rows["unit_id"] = rows["tile_id"] if unit == "tile" else rows["tile_id"].map(names)
-    sums = rows.assign(truth=rows["tp"] + rows["fn"], predicted=rows["tp"] + rows["fp"])
-    sums = sums.pivot_table(index="unit_id", columns="class", values=["truth", "predicted"], aggfunc="sum")
-    share = {key: sums[key]["pseudothecia"] / sums[key].sum(axis=1) for key in ("truth", "predicted")}
-    return pd.DataFrame(share).reset_index()
+    rows["unit_id"] = rows["tile_id"] if unit == "tile" else rows["source"] + " " + rows["needle_id"]
+    blocked, every = (part.groupby("unit_id")[["n_true", "n"]].sum()
+                      for part in (rows[rows["class"] == "pseudothecia"], rows))  # fmt: skip
+    return (blocked / every).set_axis(["truth", "predicted"], axis=1).reset_index()
 
 
 def severity_scores(rows: pd.DataFrame) -> dict[str, float]:
@@ -229,9 +175,8 @@ def severity_scores(rows: pd.DataFrame) -> dict[str, float]:
     Pearson's r is NaN for fewer than two units or where one side does not vary.
     """
     whole = rows.dropna()
-    varied = len(whole) > 1 and (whole[["truth", "predicted"]].nunique() > 1).all()
     return {
         "mae": float((whole["truth"] - whole["predicted"]).abs().mean()),
-        "pearson_r": float(np.corrcoef(whole["truth"], whole["predicted"])[0, 1]) if varied else float("nan"),
+        "pearson_r": float(whole[["truth", "predicted"]].corr().iloc[0, 1]),
         "n": len(whole), "n_skipped": len(rows) - len(whole),
     }  # fmt: skip

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from PIL import Image
+from scipy.spatial.distance import cdist
 
-SCALE, SIZE = 360.0, 256  # px per mm, px
+from phoebi_lib.decoders.checks import check_number
+from phoebi_lib.siblings.needl.layout import SIZE
+from phoebi_lib.siblings.vectors import finite
+
+SCALE = 360.0  # px per mm
 
 
 def cut_tiles(picture: np.ndarray, px_per_mm: float) -> tuple[np.ndarray, np.ndarray]:
@@ -18,8 +23,7 @@ def cut_tiles(picture: np.ndarray, px_per_mm: float) -> tuple[np.ndarray, np.nda
     """
     if picture.ndim != 3 or len(picture) != 3 or picture.dtype != np.uint8:
         raise ValueError(f"a capture is uint8 (3, H, W), got {picture.dtype} {picture.shape}")
-    if not (np.isfinite(px_per_mm) and px_per_mm > 0):
-        raise ValueError(f"px_per_mm must be the native scale of the capture, above 0; got {px_per_mm!r}")
+    check_number("a capture", "px_per_mm", px_per_mm, 0, strict=True)
     width, height = (round(side * SCALE / px_per_mm) for side in (picture.shape[2], picture.shape[1]))
     if min(width, height) < SIZE:
         raise ValueError(f"at {SCALE:g} px/mm the capture has {width} x {height} px, less than a tile of {SIZE} px")
@@ -34,25 +38,17 @@ def project(features: np.ndarray, dim: int = 256, seed: int = 0) -> np.ndarray:
     return features @ np.random.default_rng(seed).normal(0, dim**-0.5, (features.shape[1], dim))
 
 
-def farthest_points(
-    features: np.ndarray, k: int, *, seed: int = 0, dim: int | None = 256
-) -> tuple[np.ndarray, np.ndarray]:
+def farthest_points(features: np.ndarray, k: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return ``k`` rows of features (N, D) in the order chosen, and each one's distance to those before it (k,).
 
     The first is drawn; each next one is the row farthest (Euclidean) from its nearest chosen row, ties to the lowest
-    index. Features go first through :func:`project` to ``dim`` numbers, with the same seed; None leaves them as they
-    are. The paper's features are ResNet50's last layer, flattened (here: the patch tokens of a tile in one row); ours
-    are pooled.
+    index. The paper's features are ResNet50's last layer, flattened, after :func:`project` (here: the patch tokens of
+    a tile in one row); ours are pooled.
 
     The first distance is infinite. Raises ValueError for features that are not finite or ``k`` outside 1..N.
     """
-    features = np.asarray(features, dtype=np.float64)
-    if features.ndim != 2 or not np.isfinite(features).all():
-        raise ValueError(f"features must be finite and of shape (N, D), got {features.shape}")
-    if not 1 <= k <= len(features):
-        raise ValueError(f"asked for {k} of {len(features)} tiles")
-    if dim is not None:
-        features = project(features, dim, seed)
+    features = finite(features)
+    check_number("farthest_points", "k, of the rows of features,", k, 1, len(features), integer=True)
     chosen, distances = [int(np.random.default_rng(seed).integers(len(features)))], [np.inf]
     nearest = np.linalg.norm(features - features[chosen[0]], axis=1)
     while len(chosen) < k:
@@ -66,5 +62,10 @@ def farthest_points(
 
 def diversity_split(features: np.ndarray, *, n: int = 50, seed: int = 0) -> dict[str, np.ndarray]:
     """Return the paper's maximum-diversity split: the first ``n`` chosen rows are test, the next ``n`` val."""
-    order, _ = farthest_points(features, 2 * n, seed=seed)
+    order, _ = farthest_points(project(finite(features), seed=seed), 2 * n, seed=seed)
     return {"test": order[:n], "val": order[n:]}
+
+
+def uncovered(features: np.ndarray, chosen: np.ndarray) -> float:
+    """Return the largest distance of a row of features (N, D) to its nearest chosen row."""
+    return float(cdist(features, features[chosen]).min(axis=1).max())
