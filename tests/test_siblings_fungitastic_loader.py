@@ -260,7 +260,7 @@ def test_masks_find_their_pictures_or_say_so(root, copied):
     raw.assign(file_name=raw["file_name"].replace(raw["file_name"][0], "lost.JPG")).to_parquet(path)
     with pytest.warns(UserWarning, match="ValidationMasks.parquet: 1 names of no picture in .*Mini-Val.csv: lost.JPG"):
         assert list(segmentation.mask_pairs(copied)) == list(whole)[1:]
-    raw.assign(rle=["[1]"] * 3 + raw["rle"].tolist()[3:]).to_parquet(path)
+    raw.assign(rle=[[1]] * 3 + raw["rle"].tolist()[3:]).to_parquet(path)
     pairs, (first, second) = segmentation.mask_pairs(copied), list(whole)[:2]
     assert len(pairs) == len(whole) and (pairs[second][1][0][1] == whole[second][1][0][1]).all()
     with pytest.raises(ValueError, match=f"ValidationMasks.parquet: {first}"):
