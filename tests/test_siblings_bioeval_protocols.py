@@ -126,6 +126,14 @@ def test_reference_code_asks_for_logit_one_half_and_leaves_dropout_on():
     assert not np.array_equal(reference, heads.predict(head, X, "reference_code", seed=1).reshape(4, 200))
 
 
+def test_labels_go_by_name_and_further_columns_are_none(tables):
+    fishnet, awa2 = tables["fishnet"], tables["awa2"]
+    more = fishnet[list(fishnet)[::-1]].assign(row=range(len(fishnet)))
+    assert heads.labels_of("FishNet", more).equals(fishnet[list(LABELS)])
+    assert heads.labels_of("AwA2", awa2.assign(frame=1)).equals(heads.labels_of("AwA2", awa2))
+    assert heads.labels_of("AwA2", awa2[awa2["split"] == "test"]).shape[1] == 85
+
+
 def test_fishnet_protocol(tables):
     table = tables["fishnet"]
     features = 5 * made_up(table, list(LABELS))

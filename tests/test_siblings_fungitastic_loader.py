@@ -69,6 +69,8 @@ def test_names_of_tables(root, copied):
         assert layout.metadata_path(root, *key.split()).name == f"FungiTastic-{name}.csv"
     (copied / "metadata/FungiTastic-Mini/FungiTastic-Mini-Val.csv").unlink()
     assert layout.metadata_path(copied, "Mini", "val").name == "FungiTastic-Mini-ClosedSet-Val.csv"
+    (copied / "metadata/FungiTastic/FungiTastic-Val.csv").write_text("a name that the full set does not have")
+    assert layout.metadata_path(copied, "all", "val").name == "FungiTastic-ClosedSet-Val.csv"
     with pytest.raises(FileNotFoundError, match="OpenSet-Val"):
         layout.metadata_path(root, "Mini", "val", "open")
     for key, message in (("all train open", "has no open train"), ("FewShot val open", "has no open val"),
@@ -116,9 +118,10 @@ def without(name):
     ("split", to(filename="/etc/0.JPG"), "leaves its folder"),
     ("split", to(filename=None), "without filename"),
     ("split", to(observationID=None), "without observationID"),
-    ("split", to(category_id=np.nan), "row 0 is not, nan"),
-    ("split", to(category_id=0.5), "row 0 is not, 0.5"),
-    ("split", to(category_id=-2), "row 0 is not, -2"),
+    ("split", to(category_id=np.nan), "data row 1 is not, nan"),
+    ("split", to(category_id=0.5), "data row 1 is not, 0.5"),
+    ("split", to(category_id=-2), "data row 1 is not, -2"),
+    ("split", to(category_id=1e19), "data row 1 is not, 1e"),
     ("split", to(category_id=-1), "open set only"),
     ("split", lambda t: t.assign(category_id=0), "two or more"),
     ("split", lambda t: t[t["category_id"] != 2], r"without a gap; .* up to 4, without \[2\]"),
@@ -140,12 +143,15 @@ def without(name):
     ("masks", to(rle="[4, -1, 1, 1, 0, 2, 1]"), "JPG: runs from -1 up add up to 4"),
     ("masks", to(rle="[2, 2, 63, 0, 64, 1]"), "JPG: runs .* box .63, 0, 64, 1"),
     ("masks", to(width=0), "JPG: runs"),
+    ("masks", to(width=10**9, height=10**9), "JPG: "), ("masks", to(rle=f"[{10**400}]"), "JPG: "),
+    ("masks", lambda t: t.iloc[:0], "no mask of a part"),
+    ("masks", lambda t: t[t["label"] == "fruiting_body"], "no mask of a part"),
     ("masks", to(height=np.nan), "JPG: .*whole numbers"),
     ("masks", to(width=32, height=128, rle="[4096, 0, 0, 0, 0]"), "JPG: masks of several sizes"),
     ("masks", lambda t: t.assign(file_name="lost.JPG"), "1 names of no picture in .*: lost.JPG; no mask is left"),
     ("2023", to(image_path="../A.JPG"), "leaves its folder"),
     ("2023", without("class_id"), "'class_id' is missing"),
-    ("2023", to(class_id=0.5), "row 0 is not"),
+    ("2023", to(class_id=0.5), "data row 1 is not"),
     ("poison", to(class_id=0), "at most once"),
     ("poison", to(class_id=4), "at most once"),
     ("poison", to(poisonous=2), "poisonous 0 or 1"),
@@ -283,8 +289,12 @@ def test_captions_by_file_or_column(root, tmp_path):
         (folder / f"{name}.json").write_text(text)
     broken = {c, d, "elsewhere"}
     assert fungiclef.read_captions(tmp_path, table[:4], broken).tolist() == ["a red cap", "grey", "", ""]
-    with pytest.raises(ValueError, match=f"captions: .* for {c}, {d}, {table['filename'][4]}; list such pictures"):
+    with pytest.raises(ValueError, match=f"{c}.json: no JSON .*; list {c} as broken"):
         fungiclef.read_captions(tmp_path, table[:5])
+    with pytest.raises(ValueError, match=f"captions: .* for {d}, {table['filename'][4]}; list such pictures"):
+        fungiclef.read_captions(tmp_path, table[:5], [c])
+    with pytest.raises(ValueError, match=f"Test.csv: no caption for {a}"):
+        fungiclef.read_captions(root, table.assign(captions=[None, *table["captions"][1:]]))
     (tmp_path / "captions" / f"{a}.json").write_text('"twice"')
     with pytest.raises(ValueError, match="second caption"):
         fungiclef.read_captions(tmp_path, table[:1])

@@ -47,6 +47,7 @@ def test_macro_f1_and_top_k_against_two_lines(seed):
     for k in (1, 3, 6, 9):
         ranked = [sorted(range(6), key=lambda c: (-row[c], c))[:k] for row in scores]
         assert metrics.top_k(scores, y, k) == (np.mean([t in r for t, r in zip(y, ranked, strict=True)]), min(k, 6))
+    assert metrics.top_k(np.array([[0, 1]], np.uint8), [1], 1) == (1, 1), "bytes do not wrap round"
     assert list(metrics.classification(scores[:, :2], y)) == ["Top-1", "Top-2", "macro-F1 all", "macro-F1 present"]
 
 
@@ -66,6 +67,13 @@ def test_macro_f1_and_top_k_against_two_lines(seed):
     (lambda: metrics.open_set([1.0], []), "1, 0"),
     (lambda: metrics.open_set([np.inf], [1.0]), "finite"),
     (lambda: metrics.choose_threshold([1.0, 2.0], []), "2, 0"),
+    (lambda: metrics.fold_unknown([0, np.nan], [0]), "whole numbers"),
+    (lambda: costs.poison_costs(["0", "1"]), "True or False"),
+    (lambda: costs.poison_costs([0, np.nan]), "True or False"),
+    (lambda: costs.temperature(np.eye(2), np.array([0, -1])), r"labels 0\.\.1"),
+    (lambda: costs.temperature(np.ones((0, 2)), np.array([])), "at least one"),
+    (lambda: baselines.LinearProbe().fit(np.eye(2), [0, -100], 2), r"0\.\.1, got -100"),
+    (lambda: baselines.LinearProbe().fit(np.eye(2), [0, 5], 2), r"0\.\.1, got 0\.\.5"),
     (lambda: costs.mean_cost([], [], np.eye(3)), "at least one"),
     (lambda: costs.mean_cost([2], [0], np.eye(3)), r"-1\.\.1"),
     (lambda: costs.mean_cost([0], [-2], np.eye(3)), r"-1\.\.1"),
@@ -79,6 +87,7 @@ def test_macro_f1_and_top_k_against_two_lines(seed):
     (lambda: segmentation.iou(np.ones((4, 4), bool), np.ones((2, 4), bool)), "different shapes"),
     (lambda: segmentation.iou(np.ones((4, 4), bool), np.ones((4, 4), bool), "paper"), "'ours', 'reference_code'"),
     (lambda: segmentation.binary([]), "no picture"),
+    (lambda: segmentation.semantic([([("stem", np.ones((2, 2), bool))], [("cap", np.ones((4, 4), bool))])]), "shapes"),
     (lambda: segmentation.average_precision([([], [])]), "no picture with a true mask"),
     (lambda: segmentation.average_precision([([("cap", None, np.nan)], [("cap", None)])]), "finite"),
 ])  # fmt: skip

@@ -37,6 +37,7 @@ def change(path, edit):
     if edit is None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     elif isinstance(edit, str | bytes):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(edit.encode() if isinstance(edit, str) else edit)
     elif path.suffix == ".csv":
         edit(pd.read_csv(path, dtype=str)).to_csv(path, index=False)
@@ -101,9 +102,14 @@ def test_split_files_may_lack_columns_or_a_header_and_needles_come_from_names_th
     names = pd.read_csv(copy / "splits" / "handheld_random.csv")["file_name"]
     change(copy / "splits" / "handheld_random.csv", "\n".join(names) + "\n")
     assert layout.load(copy).tiles.equals(whole)
+    assert layout.load(copy, needle_pattern=r"needle(?P<number>\d+)").tiles.equals(whole)
     unknown = layout.load(copy, needle_pattern="(none)").tiles
     with pytest.warns(UserWarning, match="10 tiles without needle_id"):
         layout.leakage(unknown)
+    benchtop = whole["tile_id"][whole["source"] == "benchtop"]
+    change(copy / "splits" / "benchtop_random.csv", " \n".join(["file_name", *benchtop]))
+    change(copy / "splits" / "benchtop_diversity.csv", "file_name\n")
+    assert set(layout.load(copy).tiles["tile_id"]) == set(whole["tile_id"]), "a pool may be empty"
 
 
 def test_a_needle_in_two_splits_is_reported_and_warned_of(copy):
@@ -122,6 +128,7 @@ def test_a_needle_in_two_splits_is_reported_and_warned_of(copy):
 
 POINTS, BOXES, SPLIT = "annotations/keypoints/val.json", "annotations/bboxes/val.json", "splits/handheld_random.csv"
 JSON, CSV = "predictions/keypoints.json", "predictions/boxes.csv"
+SMALL = b"P5 9 8 255 " + bytes(72)
 SEVEN = "file_name,split\nhandheld/needle07_a.png"
 
 
@@ -134,7 +141,7 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (BOXES, lambda data: data.pop("categories"), "'categories': expected objects"),
     (BOXES, lambda data: data["annotations"].append(3), "'annotations': expected objects"),
     (POINTS, put("categories", name="stoma"), "expected the names stomata"),
-    (POINTS, put("categories", id=None), "data row 1 has class 'category_id 0'; expected one of 'stomata'"),
+    (POINTS, put("categories", id=None), "expected the names stomata, pseudothecia, each with an id"),
     (BOXES, put("images", id=101), "an id is given twice"),
     (BOXES, lambda data: data["images"][0].pop("file_name"), "data row 1 is without file_name"),
     (BOXES, put("images", file_name="../secret.png"), "leaves its folder"),
@@ -143,10 +150,15 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (POINTS, put("images", height=640), "height 640; expected one of 256"),
     (POINTS, put("annotations", 3, category_id=7), "data row 4 has class 'category_id 7'"),
     (POINTS, put("annotations", 3, image_id=[100]), r"data row 4 has .* not listed: .*image_id \[100\]"),
-    (POINTS, put("annotations", 3, keypoints=[1, 2]), "data row 4 has neither a visible point"),
-    (POINTS, put("annotations", keypoints=[1, "2", 2]), "neither a visible point"),
-    (POINTS, put("annotations", keypoints=[1, float("nan"), 2]), "neither a visible point"),
-    (POINTS, put("annotations", keypoints=[0, 0, 0]), "neither a visible point"),
+    (POINTS, put("images", id=None), "data row 1 is without id"),
+    (POINTS, put("annotations", 3, image_id=None), "data row 4 has .* not listed"),
+    ("images/benchtop/needle04_a.png", SMALL, "needle04_a.png has 9 x 8 px"),
+    (POINTS, put("annotations", 3, keypoints=[1, 2]), r"entry 3: keypoints must .* got \[1, 2\]"),
+    (POINTS, put("annotations", keypoints=[1, "2", 2]), "entry 0: keypoints must"),
+    (POINTS, put("annotations", keypoints=[1, float("nan"), 2]), "entry 0: keypoints must"),
+    (POINTS, put("annotations", keypoints=[0, 0, 0]), "visibility 0 means 'not labelled'"),
+    (POINTS, put("annotations", keypoints=[1, 2, float("inf")]), "entry 0: keypoints must"),
+    (POINTS, put("annotations", keypoints=[1, 2, 10**400]), "entry 0: keypoints must"),
     (POINTS, put("annotations", 3, keypoints=[5000, -3, 2]), "data row 4 has a place outside the tile.*'x': 5000"),
     (BOXES, put("annotations", bbox=[1, 2, -3, 4]), "negative size"),
     (BOXES, put("annotations", bbox=[250, 9, 36, 36]), "a place outside the tile.*'x0': 250"),
@@ -157,7 +169,7 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (SPLIT, f"{SEVEN},train\nhandheld/needle08_a.png,train,08\n", "line 3 has 3 cells, the head 2"),
     (SPLIT, SEVEN.replace("file_name", "name") + ",train\n", "column 'file_name' is missing"),
     (SPLIT, f"{SEVEN},\n", "split ''; expected one of 'train'"),
-    (SPLIT, "file_name,split\n,train\n", "data row 1 is without file_name"),
+    (SPLIT, "file_name,split\n,train\n", "random.csv: file name '' is empty"),
     (SPLIT, "file_name,split\n/etc/passwd.png,train\n", "leaves its folder"),
     (SPLIT, "file_name\nneedle07_a.png\nhandheld/needle07_a.png\n", "splits: tile_id given twice: handheld/needle07"),
     (SPLIT, "file_name\nneedle07_a.png\n", "needle08_a.png stands in keypoints/train.json train, bboxes/train.json t"),
@@ -168,12 +180,13 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (JSON, put(None, 3, score=float("inf")), "data row 4 has a number that is not finite"),
     (JSON, put(None, 3, category_id=2), "data row 4 has class 'category_id 2'"),
     (JSON, put(None, 3, image_id=7), "data row 4 has .* not listed: .*image_id 7"),
-    (JSON, lambda data: data[3].pop("keypoints"), "data row 4 has neither a visible point"),
+    (JSON, lambda data: data[3].pop("keypoints"), "entry 3: keypoints must"),
     (JSON, put(None, 3, keypoints=[9, -0.1, 1]), "data row 4 has a place outside the tile.*benchtop/"),
     (CSV, None, CSV),
     (CSV, lambda table: table.drop(columns="class"), "column 'class' is missing"),
     (CSV, lambda table: table.drop(columns="w"), "data row 1 has neither a visible point x, y nor a box"),
-    (CSV, column(score="x"), "data row 1 has no number as score"),
+    (CSV, column(score="x"), "boxes.csv: data row 1 has an empty cell or one that is no number"),
+    (CSV, lambda table: table.assign(x=["abc", *table["x0"][1:]], y=9), "data row 1 has an empty cell or one that"),
     (CSV, column(h=-1), "data row 1 has a box of negative size"),
     (CSV, column(file_name="benchtop/none.png"), "not listed: .*benchtop/none.png"),
     (CSV, column(file_name="../a.png"), "leaves its folder"),
@@ -194,6 +207,12 @@ def test_predictions_of_both_formats_are_one_table(copy):
     assert points[["tile_id", "class", "score"]].equals(boxes[["tile_id", "class", "score"]])
     assert np.allclose(points[["x", "y"]].to_numpy(), boxes[["x0", "y0"]].to_numpy() + 18)
     assert points["x0"].isna().all() and boxes["x"].isna().all()
+    change(path, put(None, 3, image_id=100.0, category_id=0.0))
+    change(path.with_name("boxes.csv"), path.with_name("boxes.csv").read_text().replace(",stomata,", " , Stomata ,"))
+    assert layout.read_predictions(path, needl, TEST)["tile_id"].iloc[3] == "benchtop/needle04_a.png", "100.0 is 100"
+    assert layout.read_predictions(path.with_name("boxes.csv"), needl).equals(boxes), (
+        "blanks round a cell are none of it"
+    )
     for file, nothing in (("keypoints.json", "[]"), ("boxes.csv", "file_name,class, score ,x,y\n")):
         change(path.with_name(file), nothing)
         found = layout.read_predictions(path.with_name(file), needl, TEST)

@@ -204,6 +204,29 @@ def test_targets_decode_to_their_points():
     table = keypoints.predictions(heat, ["a", "b", "c"], threshold=0.5)
     assert sorted(table[["tile_id", "class", "x", "y"]].itertuples(index=False, name=None)) == sorted(truth)
     assert (table["score"] == 1).all() and list(table) == COLUMNS
+    # three equal maxima 15 px apart: the second falls to the first, and does not take the third with it
+    chain = keypoints.targets(found([("a", STOMATA, x, 9, 1.0) for x in (50, 65, 80)]), ["a"])[0]
+    assert keypoints.predictions(chain, ["a"], 0.5)["x"].tolist() == [50, 80]
+
+
+def test_predictions_put_together_count_once_and_each_class_has_a_threshold():
+    needl = world([("a", STOMATA, 5, 5), ("b", STOMATA, 5, 5)], {"a": "val", "b": "test"})
+    parts = [found([(tile, STOMATA, 5, 5, 0.5), (tile, PSEUDO, 90, 90, 0.5)]) for tile in "ab"]
+    scores = metrics.detection_scores(pd.concat(parts), needl, "keypoint").set_index("class")
+    assert scores.loc[[STOMATA, PSEUDO], ["tp", "fp"]].to_numpy().tolist() == [[1, 0], [0, 1]]
+    matched = metrics.matches(pd.concat(parts), needl, "keypoint")
+    for tiles, thresholds in ((["b"], {STOMATA: 0.5}), ([], dict.fromkeys(CLASSES, 0.5))):
+        with pytest.raises(ValueError, match="expected tiles, and one of each of stomata, pseudothecia"):
+            metrics.counts(matched, tiles, thresholds)
+
+
+def test_exactly_the_tolerance_and_exactly_half_are_hits_whatever_the_rounding():
+    rng = np.random.default_rng(0)
+    places = rng.uniform(0, 200, (300, 2)).round(1)
+    for point in places:
+        assert metrics.match_keypoints(point[None] + [36.0, 0], np.ones(1), point[None]).tolist() == [0]
+        whole = np.array([[*point, 36.0, 24.6]])
+        assert metrics.match_boxes(whole * [1, 1, 0.5, 1], np.ones(1), whole).tolist() == [0]
 
 
 def reference_loss(heat, target, inside, weight, hardest):

@@ -31,7 +31,7 @@ def fixture(benchmark: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.with_name(f".{folder.name}.lock")):
         written = folder / NOTE
-        if not written.is_file() or json.loads(written.read_text()) != note:
+        if not written.is_file() or written.read_text() != json.dumps(note, indent=1) + "\n":
             temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             try:
                 module.write(temporary)

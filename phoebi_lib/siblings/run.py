@@ -90,4 +90,4 @@ def start(benchmark: str, *, profile: str = "smoke", encoder: str = "efficientne
         raise ValueError(f"data: {data!r} is no folder; give the folder of the {benchmark} data, or leave it empty")
     if type(seed) is not int or seed < 0:
         raise ValueError(f"seed must be an int of at least 0, got {seed!r}")
-    return SiblingRun(benchmark, profile, encoder, data, seed)
+    return SiblingRun(benchmark, profile, encoder, str(data), seed)

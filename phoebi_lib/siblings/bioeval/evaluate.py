@@ -48,7 +48,7 @@ def _constant(groups: pd.Series, labels: pd.Series) -> float:
 
 
 def _many_labels(task: str, table: pd.DataFrame, features: pd.DataFrame, seed: int) -> Scores:
-    labels = table[table["split"] == "test"].select_dtypes("integer")
+    labels = heads.labels_of(task, table[table["split"] == "test"])
     floors = {"all nine right": labels.value_counts(normalize=True).max(),
               "macro-F1": macro_f1(labels, np.ones_like(labels))}  # fmt: skip
     return heads.many_labels(task, table, features, fitted=True, runs=1, seed=seed), floors

@@ -84,6 +84,11 @@ TASKS = {"FishNet": (1e-4, fishnet_scores, "all nine right"),
          "AwA2": (1e-5, awa2_scores, "macro-F1, present attributes")}  # fmt: skip
 
 
+def labels_of(task: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the label columns of a table of :mod:`~phoebi_lib.siblings.bioeval.layout`, in their published order."""
+    return table[list(LABELS if task == "FishNet" else table.attrs["attributes"])]
+
+
 def many_labels(task: str, table: pd.DataFrame, features: pd.DataFrame, *, fitted: bool = False, runs: int = 3,
                 seed: int = 0) -> pd.DataFrame:  # fmt: skip
     """Return the results of FishNet or AwA2, one line per variant and metric, over ``runs`` heads.
@@ -92,7 +97,7 @@ def many_labels(task: str, table: pd.DataFrame, features: pd.DataFrame, *, fitte
 
     Args:
         task: FishNet or AwA2.
-        table: from :mod:`~phoebi_lib.siblings.bioeval.layout`; its integer columns are the labels.
+        table: from :mod:`~phoebi_lib.siblings.bioeval.layout`.
         features: raw, indexed by path.
         fitted: where the published epochs are fewer than ``UPDATES`` updates, as many epochs as that, without the
             published defects: variant ``ours``.
@@ -104,7 +109,7 @@ def many_labels(task: str, table: pd.DataFrame, features: pd.DataFrame, *, fitte
     check_choice("many_labels", "task", task, tuple(TASKS))
     rate, scores, fit = TASKS[task]
     (train, X), (test, Z) = splits(table, features, task)
-    Y, truth = (rows.select_dtypes("integer").to_numpy() for rows in (train, test))
+    Y, truth = (labels_of(task, rows).to_numpy() for rows in (train, test))
     epochs, batches = EPOCHS, -(-len(X) // BATCH)
     if longer := fitted and epochs * batches < UPDATES:
         rate, epochs = FITTING_RATE, UPDATES

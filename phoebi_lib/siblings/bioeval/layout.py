@@ -42,7 +42,9 @@ def fishnet(root: str | Path) -> pd.DataFrame:
         table["image"] = table["image"].str.split("/").str[-1]
         table = table.assign(path="Image_Library/" + table["Folder"] + "/" + table["image"], split=split)
         labelled = table.dropna(subset=list(LABELS)).astype(dict.fromkeys(LABELS, np.int64))
-        parts.append(keyed(labelled, f"{file}, rows with all labels", filled=("image", "Folder")))
+        if (bad := labelled.index[(labelled["image"] == "") | (labelled["Folder"] == "")]).size:
+            raise ValueError(f"{file}: data row {bad[0] + 1} has labels, and no image or no Folder")
+        parts.append(keyed(labelled, f"{file}, rows with all labels"))
     return keyed(pd.concat(parts), f"{root}: train.csv and test.csv")[["path", "split", *LABELS]]
 
 
@@ -58,8 +60,8 @@ def newt(root: str | Path) -> pd.DataFrame:
     table = read_csv(file, ("id", "task_cluster", "task_subcluster", "task", "label", "split"))
     label = allow(table["label"], ("0", "1"), file).astype(np.int64)
     allow(table["split"], ("train", "test"), file)
-    table = table.assign(path="newt2021_images/" + table["id"] + ".jpg", label=label)
-    table = table.rename(columns={"task_cluster": "cluster", "task_subcluster": "subcluster"})
+    table = table.assign(path="newt2021_images/" + table["id"] + ".jpg", label=label, cluster=table["task_cluster"],
+                         subcluster=table["task_subcluster"])  # fmt: skip
     clusters = table.groupby("task")["cluster"].nunique()
     if (clusters > 1).any():
         raise ValueError(f"{file}: task {clusters.idxmax()!r} lies in several clusters; expected one task_cluster each")
@@ -71,15 +73,11 @@ def few_shot(root: str | Path) -> pd.DataFrame:
 
     Raises:
         FileNotFoundError: ``metadata.csv`` is not there.
-        ValueError: a missing column or cell, a path that leaves the root or is given twice, or a class of one image.
+        ValueError: a missing column or cell, or a path that leaves the root or is given twice.
     """
     file = Path(root) / "metadata.csv"
     raw = read_csv(file, ("filepath", "class"))
-    table = keyed(raw.rename(columns={"filepath": "path"}), file, filled=("class",))
-    images = table["class"].value_counts()
-    if (images == 1).any():
-        raise ValueError(f"{file}: class {images.idxmin()!r} has 1 image; expected one to learn from and one to test")
-    return table
+    return keyed(raw.assign(path=raw["filepath"]), file, filled=("class",))
 
 
 def intra_species(root: str | Path) -> pd.DataFrame:
@@ -94,7 +92,7 @@ def intra_species(root: str | Path) -> pd.DataFrame:
     """
     file = Path(root) / "metadata.csv"
     raw = read_csv(file, ("image_path", "species", "variant"))
-    table = keyed(raw.rename(columns={"image_path": "path"}), file, filled=("species", "variant"))
+    table = keyed(raw.assign(path=raw["image_path"]), file, filled=("species", "variant"))
     if len(names := sorted(table["variant"].unique())) != 2:
         raise ValueError(f"{file}: expected two variants, found {', '.join(names)}")
     variants = table.groupby("species")["variant"].nunique()
@@ -128,11 +126,15 @@ def awa2(root: str | Path) -> pd.DataFrame:
     with _expected(f"{file}: expected {shape[0]} x {shape[1]} numbers 0 or 1, as classes and predicates have lines"):
         matrix = np.loadtxt(file, ndmin=2, encoding="utf-8-sig")
         if matrix.shape != shape or not np.isin(matrix, (0, 1)).all():
-            raise ValueError(f"found {matrix.shape}")
+            raise ValueError(f"found {matrix.shape}, values from {matrix.min()} to {matrix.max()}")
     table = _pictures(root, "JPEGImages", [*seen, *unseen])
     kind = {(45, 5): "paper_shape", (40, 10): "official"}.get((len(seen), len(unseen)), "custom")
     table = table.assign(split=np.where(table["class"].isin(seen), "train", "test"), lists=kind)
-    return keyed(table.join(pd.DataFrame(matrix.astype(np.int64), classes, attributes), on="class"), root)
+    if clash := set(attributes) & set(table):
+        raise ValueError(f"{root / 'predicates.txt'}: an attribute must not be called {min(clash)!r}; rename it")
+    table = keyed(table.join(pd.DataFrame(matrix.astype(np.int64), classes, attributes), on="class"), root)
+    table.attrs["attributes"] = tuple(attributes)
+    return table
 
 
 def herbarium19(root: str | Path) -> pd.DataFrame:
@@ -210,13 +212,16 @@ def _pictures(root: Path, folder: str, classes: Iterable[str] = ()) -> pd.DataFr
     rows = []
     for name in classes or _listed(root / folder, folders=True):
         own = inside(f"{folder}/{name}", root)
+        if own != f"{folder}/{name}" or "/" in name:
+            raise ValueError(f"{root}: class {name!r} is no name of a folder in {folder}/")
         rows += [(f"{own}/{file}", name) for file in _listed(root / own, folders=False)]
     return pd.DataFrame(rows, columns=["path", "class"])
 
 
 def _listed(folder: Path, folders: bool) -> list[str]:
     # names end in .jpg, .JPG.jpg or in what was once a web query, so endings do not decide
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() == folders and path.name[0] != ".")
+    kind = Path.is_dir if folders else Path.is_file
+    names = sorted(path.name for path in folder.iterdir() if kind(path) and path.name[0] != ".")
     if not names:
         raise ValueError(f"{folder}: holds no {'folder of a class' if folders else 'picture'}")
     return names

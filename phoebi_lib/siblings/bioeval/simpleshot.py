@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from phoebi_lib.decoders.checks import check_number
 from phoebi_lib.siblings.bioeval.protocol import splits, summary
 from phoebi_lib.siblings.embedding import features_of
 from phoebi_lib.siblings.vectors import centred, class_means, nearest, unit
@@ -32,7 +33,7 @@ def simpleshot(support: ArrayLike, classes: ArrayLike, query: ArrayLike) -> np.n
     """
     names, codes = np.unique(np.asarray(classes), return_inverse=True)
     support, query = unit(support), unit(query)
-    if len(names) < 2 or np.ptp(support, axis=0).max() == 0:
+    if len(names) < 2 or np.ptp(support, axis=0).max() < 1e-12:
         raise ValueError(f"SimpleShot: {len(names)} classes in the support, or features that are all alike; "
                          "expected two classes and two different vectors at least")  # fmt: skip
     mean = support.mean(axis=0)
@@ -59,6 +60,7 @@ def plantdoc(table: pd.DataFrame, features: pd.DataFrame, *, repeats: int = 5, s
         ValueError: no test image, fewer than two classes, or features missing, given twice or not finite.
     """
     (train, X), (test, Z) = splits(table, features, "PlantDoc")
+    check_number("PlantDoc", "repeats", repeats, 1, integer=True)
     records = []
     for run in range(seed, seed + repeats):
         support = draw(train["label"], 1, run)
@@ -80,6 +82,7 @@ def few_shot(table: pd.DataFrame, features: pd.DataFrame, *, shots: Sequence[int
     """
     every, counts, records = features_of(features, table["path"], "few-shot"), table["class"].value_counts(), []
     for k in shots:
+        check_number("few-shot", "shots", k, 1, integer=True)
         small = counts[counts < k]
         if small.size and not leave_out:
             raise ValueError(f"few-shot: class {small.index[0]!r} has {small.iloc[0]} images, {k}-shot needs {k}; "

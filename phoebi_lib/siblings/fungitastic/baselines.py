@@ -43,7 +43,9 @@ def as_bytes(X: ArrayLike) -> np.ndarray:
 def nearest_neighbour(X_train: np.ndarray, y_train: ArrayLike, X: np.ndarray) -> np.ndarray:
     """Return the label of the training row with the largest inner product, (N,); the lowest label among equals."""
     order = np.argsort(y_train, kind="stable")
-    return np.asarray(y_train)[order][(X @ X_train[order].T).argmax(axis=1)]
+    bank, y_train = X_train[order], np.asarray(y_train)[order]
+    # block by block: all inner products of a large test set would fill the memory
+    return np.concatenate([y_train[(X[i : i + 1024] @ bank.T).argmax(axis=1)] for i in range(0, len(X), 1024)])
 
 
 @dataclass
@@ -64,7 +66,9 @@ class LinearProbe:
     seed: int = 0
 
     def fit(self, X: ArrayLike, y: ArrayLike, n_classes: int) -> LinearProbe:
-        """Train on labels 0..C-1. Raises ValueError for features that are not finite."""
+        """Train on labels 0..C-1. Raises ValueError for features that are not finite, or another label."""
+        if np.min(y) < 0 or np.max(y) >= n_classes:
+            raise ValueError(f"training labels must lie in 0..{n_classes - 1}, got {np.min(y)}..{np.max(y)}")
         rows = torch.from_numpy(finite(X).astype(np.float32)).to(workspace.device())
         labels = torch.tensor(y, dtype=torch.int64, device=rows.device)
         with torch.random.fork_rng(devices=[]):
@@ -103,7 +107,8 @@ def floor_scores(y_train: ArrayLike, n_images: int, n_classes: int, kind: str, s
     check_choice("floor_scores", "kind", kind, ("majority", "random"))
     if kind == "random":
         return np.random.default_rng(seed).random((n_images, n_classes))
-    return np.tile(np.bincount(y_train, minlength=n_classes).astype(np.float64), (n_images, 1))
+    counts = np.bincount(y_train, minlength=n_classes).astype(np.float64)
+    return np.broadcast_to(counts, (n_images, n_classes))
 
 
 def prior_factor(train_values: pd.Series, y_train: np.ndarray, values: pd.Series, n_classes: int) -> np.ndarray:

@@ -20,9 +20,13 @@ def poison_costs(poisonous: ArrayLike, missed: float = 100.0, alarm: float = 1.0
 
     Args:
         poisonous: bool (C,). Unknown counts as edible, as truth and as answer: the paper does not say, the code does.
+
+    Raises ValueError for a flag other than 0 and 1.
     """
+    if not np.isin(poisonous, (0, 1)).all():
+        raise ValueError("poisonous must be True or False (1 or 0) for each class")
     flags = np.append(poisonous, 0).astype(bool)
-    return missed * np.outer(flags, ~flags) + alarm * np.outer(~flags, flags)
+    return np.where(np.outer(flags, ~flags), missed, np.where(np.outer(~flags, flags), alarm, 0.0))
 
 
 def error_costs(n_classes: int, unknown_as_known: float = 1.0, known_as_unknown: float = 1.0) -> np.ndarray:
@@ -50,7 +54,7 @@ def mean_cost(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
 
 def user_score(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
     """Return BioBench's ``1 - loss / worst loss``, 0..1; the worst answer to each image is the dearest of its row."""
-    return 1.0 - mean_cost(y, predicted, costs) / float(costs[np.asarray(y)].max(axis=1).mean())
+    return 1.0 - mean_cost(y, predicted, costs) / float(costs[ids(y)[0]].max(axis=1).mean())
 
 
 def least_expected_cost(probabilities: ArrayLike, costs: np.ndarray, *, may_reject: bool = False) -> np.ndarray:
@@ -77,7 +81,12 @@ def least_expected_cost(probabilities: ArrayLike, costs: np.ndarray, *, may_reje
 
 
 def temperature(logits: np.ndarray, y: np.ndarray) -> float:
-    """Return the T, 0.01..100, for which ``softmax(logits / T)`` has the highest likelihood on labels 0..C-1, (N,)."""
+    """Return the T, 0.01..100, for which ``softmax(logits / T)`` has the highest likelihood on labels 0..C-1, (N,).
+
+    Raises ValueError for no label, or another one.
+    """
+    if not len(y) or np.min(y) < 0 or np.max(y) >= logits.shape[1]:
+        raise ValueError(f"temperature needs labels 0..{logits.shape[1] - 1}, at least one")
 
     def loss(log_t: float) -> float:
         return -log_softmax(logits / np.exp(log_t), axis=1)[np.arange(len(y)), y].mean()

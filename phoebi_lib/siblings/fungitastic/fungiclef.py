@@ -28,7 +28,7 @@ def read_captions(root: str | Path, table: pd.DataFrame, broken: Collection[str]
     They come from ``captions/**/<filename>.json``, a string or an object with ``caption``, and from the column
     ``captions`` where that folder is missing. Pictures listed in ``broken`` get the empty string.
 
-    Raises ValueError for captions that are missing, no JSON or no text (named), or that have two files.
+    Raises ValueError for captions that are missing or no text (named), a file that is no JSON, or two of one name.
     """
     read, folder = table[~table["filename"].isin(list(broken))], Path(root) / "captions"
     if not folder.is_dir():
@@ -41,17 +41,16 @@ def read_captions(root: str | Path, table: pd.DataFrame, broken: Collection[str]
         texts = [_text(found.get(name.lower())) for name in read["filename"]]
     captions = dict(zip(read["filename"], texts, strict=True))
     if bad := [name for name, text in captions.items() if not isinstance(text, str)]:
-        raise ValueError(
-            f"{folder}: no file with a caption in JSON for {', '.join(bad[:5])}; list such pictures as broken"
-        )
+        where = f"{folder}: no JSON file with a caption" if folder.is_dir() else f"{source(table)}: no caption"
+        raise ValueError(f"{where} for {', '.join(bad[:5])}; list such pictures as broken to go on without theirs")
     return pd.Series({name: clean_caption(captions.get(name, "")) for name in table["filename"]}, name="caption")
 
 
 def _text(path: Path | None) -> object:
     try:
         text = json.loads(path.read_text(encoding="utf-8")) if path else None
-    except ValueError:
-        return None
+    except ValueError as error:
+        raise ValueError(f"{path}: no JSON ({error}); list {path.stem} as broken to go on without it") from error
     return text.get("caption") if isinstance(text, dict) else text
 
 
@@ -63,6 +62,7 @@ def read_2023(root: str | Path, split: str) -> pd.DataFrame:
     check_choice("FungiCLEF 2023", "split", split, tuple(_PICTURES_2023))
     table = read_table(Path(root) / f"FungiCLEF2023_{split}_metadata_PRODUCTION.csv", "image_path")
     column(table, "class_id")
+    table = table.drop(columns=["category_id", "filename"], errors="ignore")
     table = table.rename(columns={"class_id": "category_id", "image_path": "filename"})
     labels(table)
     names = on_disk(Path(root) / _PICTURES_2023[split], table["filename"])

@@ -20,8 +20,7 @@ from phoebi_lib.siblings.tables import allow, keyed, read_csv, require
 
 SUBSETS = {"all": "FungiTastic", "Mini": "FungiTastic-Mini", "FewShot": "FungiTastic-FewShot"}
 SPLITS = {"train": "Train", "val": "Val", "test": "Test", "dna": "DNA-Test"}
-#: The words before the split in the names of a task's tables, the preferred one first.
-TASKS = {"closed": ("", "ClosedSet-"), "open": ("OpenSet-",)}
+TASKS = {"closed": "ClosedSet-", "open": "OpenSet-"}
 UNKNOWN = -1
 
 
@@ -54,7 +53,9 @@ def metadata_path(root: str | Path, subset: str, split: str, task: str = "closed
     few = subset == "FewShot"
     if (few and split == "dna") or (task == "open" and (few or split not in ("val", "test"))):
         raise ValueError(f"FungiTastic has no {task} {split} split of {subset!r}; open sets are val and test of 'all'")
-    names = [f"{SUBSETS[subset]}-{word}{SPLITS[split]}.csv" for word in TASKS[task]]
+    both, old = (subset == name and split in ("val", "test") for name in ("all", "Mini"))
+    words = [TASKS[task]] if both or task == "open" else ["", TASKS[task]] if old else [""]
+    names = [f"{SUBSETS[subset]}-{word}{SPLITS[split]}.csv" for word in words]
     folder = Path(root) / "metadata" / SUBSETS[subset]
     if not (found := [folder / name for name in names if (folder / name).is_file()]):
         raise FileNotFoundError(f"{folder}: expected {' or '.join(names)}; give the folder that holds metadata/")
@@ -76,7 +77,7 @@ def read_split(root: str | Path, subset: str, split: str, task: str = "closed") 
         seen = np.unique(labels(table))
         if task == "closed" and UNKNOWN in seen:
             raise ValueError(f"{path}: category_id -1 (unknown) belongs into an open set only")
-        if split == "train" and (len(seen) < 2 or seen[-1] >= len(seen)):
+        if split == "train" and (len(seen) < 2 or not np.array_equal(seen, np.arange(len(seen)))):
             gaps = np.setdiff1d(np.arange(len(seen)), seen)[:5].tolist()
             raise ValueError(f"{path}: training classes must be 0..C-1, two or more, without a gap; found {len(seen)}, "
                              f"up to {seen[-1]}, without {gaps}")  # fmt: skip
@@ -108,9 +109,9 @@ def labels(table: pd.DataFrame) -> np.ndarray:
     """Return ``category_id`` as int64 (N,); -1 is unknown. Raises ValueError if it is missing or no whole number."""
     given = require(table, ["category_id"], f"{source(table)}: nothing can be scored")["category_id"]
     ids = pd.to_numeric(given, errors="coerce")
-    if (bad := ~((ids % 1 == 0) & (ids >= UNKNOWN)).to_numpy()).any():
-        raise ValueError(f"{source(table)}: category_id must be a whole number of at least -1; row {bad.argmax()} is "
-                         f"not, {given.iloc[bad.argmax()]}")  # fmt: skip
+    if (bad := ~((ids % 1 == 0) & (ids >= UNKNOWN) & (ids < 2**53)).to_numpy()).any():
+        raise ValueError(f"{source(table)}: category_id must be a whole number of at least -1; data row "
+                         f"{bad.argmax() + 1} is not, {given.iloc[bad.argmax()]}")  # fmt: skip
     return ids.to_numpy(np.int64)
 
 
@@ -152,8 +153,9 @@ def size_warnings(table: pd.DataFrame, subset: str, split: str, task: str = "clo
     """
     name, sizes = f"{subset} {task} {split}", printed("fungitastic")
     wanted = sizes[(sizes["table"] == "sizes") & (sizes["row"] == name)].set_index("column")["value"]
-    found = {"observations": table["observationID"].nunique(), "images": len(table),
-             "classes": column(table, "species").nunique()}  # fmt: skip
+    found = {"observations": table["observationID"].nunique(), "images": len(table)}
+    if "species" in table:
+        found["classes"] = table["species"].nunique()
     return [f"{name}: {n} {what}, printed {wanted[what]:.0f}" for what, n in found.items()
             if what in wanted and abs(n - wanted[what]) > 0.01 * wanted[what]]  # fmt: skip
 

@@ -35,7 +35,7 @@ def top_k(scores: ArrayLike, y: ArrayLike, k: int) -> tuple[float, int]:
 
     Raises ValueError for shapes that do not fit, scores that are not finite, ``k`` below 1, or as :func:`ids`.
     """
-    scores, (y,) = np.asarray(scores), ids(y)
+    scores, (y,) = np.asarray(scores, dtype=np.float64), ids(y)
     if scores.ndim != 2 or len(scores) != len(y) or not np.isfinite(scores).all() or k < 1:
         raise ValueError(f"top_k needs finite scores (N, C), labels (N,), k >= 1: {scores.shape}, {y.shape}, {k}")
     k = min(k, scores.shape[1])
@@ -70,6 +70,7 @@ def classification(scores: ArrayLike, y: ArrayLike) -> dict[str, float]:
 
 def fold_unknown(y: ArrayLike, train_labels: ArrayLike) -> np.ndarray:
     """Return labels with -1 for every class without a training image; that, not -1 alone, is what unknown means."""
+    (y,) = ids(y)
     return np.where(np.isin(y, train_labels), y, UNKNOWN)
 
 

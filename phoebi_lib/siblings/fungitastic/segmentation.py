@@ -43,6 +43,9 @@ class Lazy(Mapping):
             raise KeyError(name)
         return self._make(name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -63,16 +66,20 @@ def read_masks(root: str | Path, split: str) -> Mapping[str, Parts]:
     path = Path(root) / "masks" / f"FungiTastic-Mini-{FILES[split]}.parquet"
     try:
         table = pd.read_parquet(path)
-    except ValueError as error:
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # the readers of damaged files share no type of error
         raise ValueError(f"{path}: cannot be read ({error}); expected a Parquet file as published") from error
     allow(require(table, ("file_name", "label", "width", "height", "rle"), path)["label"], LABELS, path)
+    if not table["label"].isin(PARTS).any():
+        raise ValueError(f"{path}: no mask of a part; expected some of {', '.join(PARTS)}")
     pictures, given = read_split(root, "Mini", split), table["file_name"].fillna("").astype(str)
     names = pd.Series([(fits or [None])[0] for fits in respelt(given, pictures["filename"])], table.index)
     if len(lost := given[names.isna()].unique()):
         text = f"{path}: {len(lost)} names of no picture in {source(pictures)}: {', '.join(lost[:5])}"
         if names.isna().all():
             raise ValueError(f"{text}; no mask is left, expected those of its pictures")
-        warnings.warn(f"{text}; their masks are left out", stacklevel=2)
+        warnings.warn(f"{text}; their masks are left out", stacklevel=3)
     rows = dict(list(table.groupby(names, sort=False)))
 
     def parts_of(name: str) -> Parts:
@@ -80,7 +87,7 @@ def read_masks(root: str | Path, split: str) -> Mapping[str, Parts]:
             parts = [(row.label, decode(*_whole(row.rle, row.width, row.height))) for row in rows[name].itertuples()]
             if len({mask.shape for _, mask in parts}) > 1:
                 raise ValueError("masks of several sizes")
-        except (ValueError, SyntaxError, TypeError) as error:
+        except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError) as error:
             raise ValueError(f"{path}: {name}: {error}; expected in rle runs, then left, top, right, bottom") from error
         return parts
 
@@ -106,12 +113,13 @@ def decode(rle: Sequence[int], width: int, height: int, over: str | None = None)
     Raises ValueError for a box outside the frame, a negative run or a sum that fits neither.
     """
     *runs, left, top, right, bottom = map(int, rle)
+    check_choice("decode", "over", over, (None, "box", "frame"))
     mask = np.zeros((height, width), dtype=bool)
     views = {"box": mask[max(top, 0) : bottom + 1, max(left, 0) : right + 1], "frame": mask}
     total, areas = sum(runs), {name: view.size for name, view in views.items()}
     over = over or next((name for name, area in areas.items() if area == total), None)
     is_inside = 0 <= left <= right < width and 0 <= top <= bottom < height
-    if not is_inside or min(runs, default=0) < 0 or over is None or total > areas[over]:
+    if not (is_inside or over == "frame") or min(runs, default=0) < 0 or over is None or total > areas[over]:
         raise ValueError(f"runs from {min(runs, default=0)} up add up to {total}; expected none below 0, and the area "
                          f"of the box {left, top, right, bottom} or of all {width} x {height} px")  # fmt: skip
     pixels = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
@@ -166,16 +174,19 @@ def semantic(pairs: Iterable[tuple[Parts, Parts]]) -> pd.DataFrame:
     """Return ``label, intersection, union, iou`` of each part, px summed over the (predicted, true) parts of pictures.
 
     All masks of a part in a picture are one. The mean IoU is the mean of ``iou``; it is NaN, and left out, for a part
-    whose union is empty.
+    whose union is empty. Raises ValueError for masks of different shapes in a picture.
     """
     pixels = np.zeros((len(PARTS), 2), dtype=np.int64)
     for picture in pairs:
+        if len(shapes := {mask.shape for parts in picture for _, mask in parts}) > 1:
+            raise ValueError(f"masks of different shapes: {sorted(shapes)}; resize with foreground()")
         for i, label in enumerate(PARTS):
             # of no mask at all this is a single False, which goes with a mask of any shape
             p, t = (np.any([mask for name, mask in parts if name == label], axis=0) for parts in picture)
             pixels[i] += (p & t).sum(), (p | t).sum()
     table = pd.DataFrame(pixels, columns=["intersection", "union"])
-    return table.assign(label=PARTS, iou=table["intersection"] / table["union"])
+    table.insert(0, "label", PARTS)
+    return table.assign(iou=table["intersection"] / table["union"])
 
 
 def average_precision(pairs: Iterable[tuple[Scored, Parts]]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import torch
 
 from phoebi_lib import workspace
 from phoebi_lib.siblings.needl import keypoints, metrics
-from phoebi_lib.siblings.needl.layout import CLASSES, SIZE, Needl, load
+from phoebi_lib.siblings.needl.layout import CLASSES, GEOMETRY, SIZE, Needl, load
 from phoebi_lib.siblings.needl.networks import TokenHead, token_maps
 from phoebi_lib.siblings.needl.sampling import farthest_points, project, uncovered
 from phoebi_lib.siblings.run import SiblingRun
@@ -59,7 +59,10 @@ def with_boxes(detections: pd.DataFrame, side: float = 36.0) -> pd.DataFrame:
 
 
 def grid_detections(tiles: list[str], step: float = 51.2) -> pd.DataFrame:
-    """Return the answer that is the same for every tile: both classes on a grid of 25 points, nowhere 37 px away."""
+    """Return the answer that is the same for every tile: both classes on a grid of 25 points, nowhere 37 px away.
+
+    As points; :func:`with_boxes` makes it whole.
+    """
     line = np.arange(step / 2, SIZE, step)
     every = pd.MultiIndex.from_product([tiles, CLASSES, line, line], names=["tile_id", "class", "y", "x"])
     return every.to_frame(index=False).assign(score=1.0)
@@ -83,7 +86,8 @@ def evaluate(run: SiblingRun, sides: Sequence[int] = (SIZE, 2 * SIZE)) -> pd.Dat
         area = float(np.nanmean(keypoints.pixel_auroc(head.heat[-len(test) :], inside)))
         rows.append((f"keypoints, {name}", "pixel AUROC, class mean", "ours", area, 0.5, len(test)))
         found = with_boxes(head.detections)
-        for rule, variant in product(("keypoint", "box"), ("honest", "oracle")):
+        rules = [rule for rule in GEOMETRY if len(needl.truth(rule))]
+        for rule, variant in product(rules, ("honest", "oracle")):
             f1, floors = (metrics.detection_scores(table, needl, rule, variant=variant).set_index("class")["f1"]
                           for table in (found, grid))  # fmt: skip
             task = "keypoints" if rule == "keypoint" else "36 px boxes"

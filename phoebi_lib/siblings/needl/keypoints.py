@@ -16,7 +16,7 @@ from scipy import ndimage
 from scipy.spatial.distance import cdist
 from torch import nn
 
-from phoebi_lib.decoders.training import minimise
+from phoebi_lib.decoders.training import minimise, seeds
 from phoebi_lib.metrics import per_class_auroc
 from phoebi_lib.siblings.needl.layout import CLASSES, COLUMNS, SIZE
 
@@ -50,8 +50,9 @@ def hybrid_loss(
     total = heat.new_zeros(())
     for error, positive in zip(((heat - target) ** 2).unbind(1), inside.unbind(1), strict=True):
         negative = error[~positive]
-        worst = negative.topk(max(1, int(hardest * len(negative))), sorted=False).values
-        total = total + weight * negative.mean() + worst.mean()
+        if len(negative):
+            worst = negative.topk(max(1, int(hardest * len(negative))), sorted=False).values
+            total = total + weight * negative.mean() + worst.mean()
         if positive.any():
             total = total + error[positive].mean()
     return total
@@ -77,26 +78,30 @@ def train(
         validate_every: epochs between two looks at val; the last epoch is always looked at.
         seed: of the order of the tiles.
 
-    Returns one row per look: ``epoch, loss, auroc_sum``. Raises ValueError for no training tile and for val tiles
-    without any point, FloatingPointError for a loss that is not finite.
+    Returns one row per look: ``epoch, loss, auroc_sum``. Raises ValueError for no training tile or epoch, val tiles
+    without any point or with heat maps that are not finite, FloatingPointError for a loss that is not finite.
     """
-    if not len(inputs):
-        raise ValueError("no training tiles")
+    if not len(inputs) or epochs < 1:
+        raise ValueError(f"no training tiles, or no epoch: {len(inputs)}, {epochs}")
     if not validation[1].any():
         raise ValueError("no point on the val tiles: the weights cannot be chosen; give val tiles with annotations")
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
-    inputs, target, inside = (part.to(next(network.parameters()).device) for part in (inputs, target, inside))
+    device = next(network.parameters()).device
 
     def gradient(rows: torch.Tensor, index: torch.Tensor | slice) -> torch.Tensor:
-        loss = hybrid_loss(network(rows.unflatten(1, inputs.shape[1:])), target[index], inside[index])
+        batch = rows.unflatten(1, inputs.shape[1:]), target[index], inside[index]
+        # the tokens of all tiles are gigabytes: only a batch at a time is on the device
+        tokens, heat, discs = (part.to(device) for part in batch)
+        loss = hybrid_loss(network(tokens), heat, discs)
         loss.backward()
-        return loss.detach()
+        return loss.detach().cpu()
 
     best, history = -np.inf, []
-    for done in range(0, epochs, validate_every):
+    looks = range(0, epochs, validate_every)
+    for done, order in zip(looks, seeds(seed, len(looks)), strict=True):
         network.train()
         n = min(validate_every, epochs - done)
-        losses, _ = minimise(inputs.flatten(1), gradient, optimiser, batch=16, epochs=n, updates=None, seed=seed + done)
+        losses, _ = minimise(inputs.flatten(1), gradient, optimiser, batch=16, epochs=n, updates=None, seed=order)
         score = float(np.nansum(pixel_auroc(heat_maps(network, validation[0]), validation[1])))
         history.append((done + n, losses[-1], score))
         if score > best:
@@ -116,14 +121,17 @@ def heat_maps(network: nn.Module, inputs: torch.Tensor, batch_size: int = 16) ->
 def decode(heat: np.ndarray, threshold: float = 0.0) -> list[tuple[int, int, float]]:
     """Return the detections (x, y, score) of one map (H, W): maxima of their window that reach the threshold.
 
-    The window has a side of 37 px. Of equal maxima within one window, as on a plateau, the first in row-major order
+    The window has a side of 37 px. Of a plateau, and of equal maxima inside one window, the first in row-major order
     stays. No shift below a pixel.
     """
-    side = 2 * RADIUS + 1
-    peaks = (heat >= threshold) & (heat == ndimage.maximum_filter(heat, side, mode="nearest"))
-    order = np.where(peaks, np.arange(heat.size).reshape(heat.shape), heat.size)
-    first = peaks & (order == ndimage.minimum_filter(order, side, mode="nearest"))
-    return [(x, y, float(heat[y, x])) for y, x in np.argwhere(first).tolist()]
+    peaks = (heat >= threshold) & (heat == ndimage.maximum_filter(heat, size=2 * RADIUS + 1, mode="nearest"))
+    plateaus, _ = ndimage.label(peaks, structure=np.ones((3, 3)))
+    numbers, first = np.unique(plateaus, return_index=True)
+    kept: list[tuple[int, int, float]] = []
+    for y, x in (divmod(int(at), heat.shape[1]) for at in sorted(first[numbers > 0])):
+        if all(max(abs(x - other[0]), abs(y - other[1])) > RADIUS for other in kept):
+            kept.append((x, y, float(heat[y, x])))
+    return kept
 
 
 def predictions(heat: torch.Tensor, tiles: list[str], threshold: float = 0.0) -> pd.DataFrame:

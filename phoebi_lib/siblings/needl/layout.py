@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 
 from phoebi_lib.decoders.checks import check_choice
 from phoebi_lib.siblings.tables import allow, inside, keyed, read_csv, require
@@ -93,7 +94,7 @@ def check(table: pd.DataFrame, source: object, tiles: Iterable[str]) -> pd.DataF
         if rows.any():
             line = table.iloc[[rows.argmax()]].dropna(axis=1).to_dict("records")[0]
             raise ValueError(f"{source}: data row {rows.argmax() + 1} has {fault}: {line}")
-    return table[COLUMNS[:2]].join(numbers)
+    return pd.concat([table[COLUMNS[:2]], numbers], axis=1).reset_index(drop=True)
 
 
 def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)") -> Needl:
@@ -113,12 +114,13 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
     kinds = [kind for kind in KINDS if (root / "annotations" / kind).is_dir()]
     split_files = sorted((root / "splits").glob("*.csv"))
     if not kinds or not split_files:
-        raise FileNotFoundError(f"{root} lacks annotations/keypoints and annotations/bboxes, or splits/*.csv")
+        what = "splits/*.csv" if kinds else "annotations/keypoints and annotations/bboxes"
+        raise FileNotFoundError(f"{root} lacks {what}; is it the folder of the data?")
     for kind in kinds:
         for split in SPLITS:
             path = root / "annotations" / kind / f"{split}.json"
             names, ids, entries = _read_coco(path)
-            annotations.append(check(_rows(entries.assign(score=1.0), ids, KINDS[kind]), path, names))
+            annotations.append(check(_rows(entries.assign(score=1.0), ids, KINDS[kind], path), path, names))
             mentions.append(pd.DataFrame({"tile_id": names, "split": split, "file": f"{kind}/{path.name}"}))
     tiles = keyed(pd.concat(map(_read_split_file, split_files)), root / "splits", "tile_id")
     mentions = pd.concat([*mentions, tiles]).replace({"split": {"": np.nan}})
@@ -127,11 +129,14 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
         found = mentions[mentions["tile_id"] == wrong.idxmax()].fillna("")
         raise ValueError(f"{root}: {wrong.idxmax()} stands in {', '.join(found['file'] + ' ' + found['split'])}; "
                          f"expected it once in {', '.join(kinds)} and splits, with one split")  # fmt: skip
-    parsed = tiles["tile_id"].str.extract(needle_pattern)[0].fillna("")
+    parsed = tiles["tile_id"].str.extract(needle_pattern).iloc[:, 0].fillna("")
     needle = tiles["needle_id"].where(tiles["needle_id"] != "", parsed)
     tiles = tiles.assign(
         path="images/" + tiles["tile_id"], needle_id=needle, split=tiles["tile_id"].map(by_tile["first"])
     )
+    for path in tiles["path"]:
+        if (root / path).is_file() and (size := Image.open(root / path).size) != (SIZE, SIZE):
+            raise ValueError(f"{root / path} has {size[0]} x {size[1]} px; expected tiles of {SIZE} x {SIZE} px")
     columns = ["tile_id", "path", "source", "sampling", "split", "needle_id"]
     return Needl(root, tiles[columns], pd.concat(annotations, ignore_index=True))
 
@@ -154,7 +159,9 @@ def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[
     if path.suffix == ".csv":
         cells = require(read_csv(path).rename(columns=str.strip), ["file_name", "class", "score"], path)
         table = cells.reindex(columns=COLUMNS[2:]).apply(pd.to_numeric, errors="coerce")
-        table["tile_id"] = [inside(name, path) for name in cells["file_name"]]
+        if (bad := table[[name for name in table if name in cells]].isna().any(axis=1).to_numpy()).any():
+            raise ValueError(f"{path}: data row {bad.argmax() + 1} has an empty cell or one that is no number")
+        table["tile_id"] = [inside(name.strip(), path) for name in cells["file_name"]]
         table["class"] = cells["class"].str.strip().str.lower()
     else:
         ids: dict[str, str] = {}
@@ -167,7 +174,7 @@ def read_predictions(path: str | Path, needl: Needl, annotation_files: Sequence[
         if not ids:
             raise ValueError(f"{path}: name the annotation files that give its image and category ids")
         entries = _objects(_read_json(path), ENTRY, path)
-        table = _rows(entries, ids, "keypoints" if entries["keypoints"].notna().any() else "bbox")
+        table = _rows(entries, ids, "keypoints" if entries["keypoints"].notna().any() else "bbox", path)
     return check(table, path, needl.tiles["tile_id"])
 
 
@@ -179,14 +186,15 @@ def _read_coco(path: Path) -> tuple[list[str], dict[str, str], pd.DataFrame]:
     parts = {"images": ["id", "file_name", "width", "height"], "categories": ["id", "name"], "annotations": ENTRY}
     file = _objects([_read_json(path)], list(parts), path).iloc[0]
     images, categories, annotations = (_objects(file[part], parts[part], f"{path}, {part!r}") for part in parts)
-    images = keyed(images, f"{path}, 'images'", "file_name")
+    images = images.assign(file_name=images["file_name"].fillna("").astype(str).str.strip())
+    images = keyed(images, f"{path}, 'images'", "file_name", filled=["id"])
     for side in ("width", "height"):
         allow(images[side].fillna(SIZE), [SIZE], f"{path}, 'images' (tiles in px)")
     names = categories["name"].astype(str).str.strip().str.lower()
-    if sorted(names) != sorted(CLASSES):
-        raise ValueError(f"{path}: categories {list(names)}, expected the names {', '.join(CLASSES)}")
-    ids = dict(zip("image_id " + images["id"].map(repr), images["file_name"], strict=True))
-    ids |= zip("category_id " + categories["id"].map(repr), names, strict=True)
+    if sorted(names) != sorted(CLASSES) or categories["id"].isna().any():
+        raise ValueError(f"{path}: categories {list(names)}, expected the names {', '.join(CLASSES)}, each with an id")
+    ids = dict(zip(_written("image_id", images["id"]), images["file_name"], strict=True))
+    ids |= zip(_written("category_id", categories["id"]), names, strict=True)
     if len(ids) < len(images) + len(CLASSES):
         raise ValueError(f"{path}: an id is given twice in 'images' or in 'categories'")
     return images["file_name"].tolist(), ids, annotations
@@ -206,22 +214,27 @@ def _objects(found: Any, fields: list[str], source: object) -> pd.DataFrame:
     return pd.DataFrame(found, columns=fields, dtype=object)
 
 
-def _rows(entries: pd.DataFrame, ids: dict[str, str], key: str) -> pd.DataFrame:
-    """Return COCO entries as ``COLUMNS``, for :func:`check`: an unknown id stays as it is, NaN where no number is."""
-    table = pd.DataFrame([_numbers(cell, key) for cell in entries[key]], columns=LISTS[key], dtype=float)
+def _written(field: str, cells: pd.Series) -> list[str]:
+    """Return ids as text; 7 and 7.0, which some programs make of it, are one."""
+    return [f"{field} {int(c) if isinstance(c, float) and c.is_integer() else c!r}" for c in cells]
+
+
+def _rows(entries: pd.DataFrame, ids: dict[str, str], key: str, source: Path) -> pd.DataFrame:
+    """Return COCO entries as ``COLUMNS``, for :func:`check`; an unknown id stays as it is.
+
+    Raises ValueError for a list that holds other than the numbers of ``LISTS``, or a point of visibility 0.
+    """
+    for i, cell in enumerate(entries[key]):
+        # the comparison also refuses NaN, infinity and whole numbers that no float can hold
+        numeric = isinstance(cell, list) and all(isinstance(n, int | float) and abs(n) < 1e9 for n in cell)
+        if not numeric or len(cell) != len(LISTS[key]) or (key == "keypoints" and cell[2] == 0):
+            raise ValueError(f"{source}: entry {i}: {key} must be the numbers {', '.join(LISTS[key])} (visibility 0 "
+                             f"means 'not labelled': leave the point out), got {cell!r}")  # fmt: skip
+    table = pd.DataFrame(entries[key].tolist(), columns=LISTS[key], dtype=float)
     for column, field in (("tile_id", "image_id"), ("class", "category_id")):
-        written = f"{field} " + entries[field].map(repr)
-        table[column] = written.map(ids).fillna(written)
+        table[column] = [ids.get(written, written) for written in _written(field, entries[field])]
     table["score"] = [cell if isinstance(cell, int | float) else np.nan for cell in entries["score"]]
     return table.reindex(columns=COLUMNS)
-
-
-def _numbers(cell: Any, key: str) -> list[float]:
-    """Return a COCO entry's list if it has the right numbers (a point must be visible), else as many NaNs."""
-    numeric = isinstance(cell, list) and all(isinstance(number, int | float) for number in cell)
-    if numeric and len(cell) == len(LISTS[key]) and (key == "bbox" or cell[2] > 0):
-        return cell
-    return [np.nan] * len(LISTS[key])
 
 
 def _read_split_file(path: Path) -> pd.DataFrame:
@@ -231,7 +244,8 @@ def _read_split_file(path: Path) -> pd.DataFrame:
     table = read_csv(path).rename(columns=str.strip)
     if len(table.columns) == 1 and PurePosixPath(table.columns[0]).suffix:
         table = pd.DataFrame({"file_name": [*table.columns, *table.iloc[:, 0]]})
-    table = keyed(table, path, "file_name")
+    names = [inside(name.strip(), path) for name in require(table, ["file_name"], path)["file_name"]]
+    table = table.assign(file_name=pd.Series(names, table.index, dtype=str))
     if "split" in table:
         table["split"] = allow(table["split"].str.strip().str.lower(), SPLITS, path)
     tile, split, needle = (

@@ -18,6 +18,7 @@ from phoebi_lib.siblings.needl.layout import CLASSES, GEOMETRY, Needl, check
 
 TOLERANCE = 36.0  # px: 0.1 mm at 360 px/mm
 OVERLAP = 0.5
+_ROUNDING = 1e-9  # exactly the tolerance, or exactly half, is a hit
 _KEYS, _COUNTS = ["tile_id", "class"], ["tp", "n", "n_true"]
 
 
@@ -27,8 +28,7 @@ def match_keypoints(points: np.ndarray, scores: np.ndarray, truth: np.ndarray) -
     All pairs compete by distance, the nearest first, each end once; a pair farther than 36 px is no pair (one at
     exactly that distance is). Ties: higher score, then lower index of the point, then of the truth.
     """
-    distance = cdist(points, truth)
-    return _serve(distance <= TOLERANCE, distance, -scores[:, None])
+    return _match("keypoint", cdist(points, truth), scores)
 
 
 def match_boxes(boxes: np.ndarray, scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -37,11 +37,7 @@ def match_boxes(boxes: np.ndarray, scores: np.ndarray, truth: np.ndarray) -> np.
     By falling score (ties: lower index) each box takes the free truth of the highest IoU, if that is at least one half
     (PASCAL VOC). Boxes are x, y, width, height in continuous coordinates.
     """
-    iou = box_iou(boxes, truth)
-    return _serve(iou >= OVERLAP, -scores[:, None], np.arange(len(boxes))[:, None], -iou)
-
-
-_RULES = {"keypoint": match_keypoints, "box": match_boxes}
+    return _match("box", box_iou(boxes, truth), scores)
 
 
 def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -50,42 +46,47 @@ def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return ops.box_iou(*corners).nan_to_num().numpy()
 
 
-def _serve(allowed: np.ndarray, *keys: np.ndarray) -> np.ndarray:
-    """Return for each row of ``allowed`` (P, T) the column that it is paired with, -1 for none; each column once.
+_MEASURES = {"keypoint": cdist, "box": box_iou}
 
-    The allowed pairs are served by the first key, the lowest first, ties by the next key, then by row and column. Keys
-    broadcast to (P, T).
-    """
+
+def _match(rule: str, measure: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return for each prediction the truth that it is paired with by a rule; ``measure`` (P, T): distance or IoU."""
+    allowed = measure <= TOLERANCE + _ROUNDING if rule == "keypoint" else measure >= OVERLAP - _ROUNDING
     rows, columns = np.nonzero(allowed)
-    matched = np.full(len(allowed), -1)
-    for pair in np.lexsort([np.broadcast_to(key, allowed.shape)[allowed] for key in reversed(keys)]):
-        if matched[rows[pair]] < 0 and columns[pair] not in matched:
-            matched[rows[pair]] = columns[pair]
+    surest, value = -scores[rows], measure[allowed]
+    keys = (value, surest, rows) if rule == "keypoint" else (surest, rows, -value)
+    matched, free = np.full(measure.shape[0], -1), np.ones(measure.shape[1], dtype=bool)
+    # pairs are served by the first key, ties by the next; of all equal, pairs stand by row and column already
+    for pair in np.lexsort(keys[::-1]):
+        if matched[rows[pair]] < 0 and free[columns[pair]]:
+            matched[rows[pair]], free[columns[pair]] = columns[pair], False
     return matched
 
 
-def matches(predictions: pd.DataFrame, needl: Needl, rule: str) -> pd.DataFrame:
+def matches(predictions: pd.DataFrame, needl: Needl, rule: str, tiles: Sequence[str] | None = None) -> pd.DataFrame:
     """Return ``tile_id, class, threshold, tp, n, n_true``: what hits, predictions and truths each threshold adds.
 
     Matching happens after the threshold t (score at or above it stays): the sum over the rows from t up is what stands
     at t. A tile's hits change at its own scores only, so they are matched once per score of the tile; truths stand at
-    every threshold, in a row at infinity.
+    every threshold, in a row at infinity. ``tiles`` are those to look at, all by default.
 
     Raises ValueError for another rule, a table that :func:`~phoebi_lib.siblings.needl.layout.check` refuses, or one
     that lacks what the rule needs.
     """
-    check_choice("NEEDL-Bench", "rule", rule, tuple(_RULES))
+    check_choice("NEEDL-Bench", "rule", rule, tuple(_MEASURES))
     predictions, columns = check(predictions, "predictions", needl.tiles["tile_id"]), GEOMETRY[rule]
     if predictions[columns].isna().any(axis=None):
         raise ValueError(f"rule {rule!r} needs {', '.join(columns)} of every prediction; choose the other rule")
-    truth = {key: part[columns].to_numpy() for key, part in needl.truth(rule).groupby(_KEYS)}
+    tiles = needl.tiles["tile_id"] if tiles is None else tiles
+    predicted, true = (table[table["tile_id"].isin(tiles)] for table in (predictions, needl.truth(rule)))
+    truth = {key: part[columns].to_numpy() for key, part in true.groupby(_KEYS)}
     rows = [(*key, np.inf, 0, 0, len(shapes)) for key, shapes in truth.items()]
-    for key, part in predictions.groupby(_KEYS):
-        shapes, scores, before = part[columns].to_numpy(), part["score"].to_numpy(), 0
+    for key, part in predicted.groupby(_KEYS):
+        scores, before = part["score"].to_numpy(), 0
+        measure = _MEASURES[rule](part[columns].to_numpy(), truth.get(key, np.empty((0, len(columns)))))
         for score in np.unique(scores)[::-1]:
             kept = scores >= score
-            matched = _RULES[rule](shapes[kept], scores[kept], truth.get(key, np.empty((0, len(columns)))))
-            hits = int((matched >= 0).sum())
+            hits = int((_match(rule, measure[kept], scores[kept]) >= 0).sum())
             rows.append((*key, score, hits - before, int((scores == score).sum()), 0))
             before = hits
     return pd.DataFrame(rows, columns=[*_KEYS, "threshold", *_COUNTS])
@@ -112,13 +113,21 @@ def best_thresholds(matched: pd.DataFrame, tiles: Sequence[str]) -> dict[str, fl
 
 
 def counts(matched: pd.DataFrame, tiles: Sequence[str], thresholds: Mapping[str, float]) -> pd.DataFrame:
-    """Return one row per tile and class: ``tile_id, class, tp, n, n_true`` at the class's threshold."""
+    """Return one row per tile and class: ``tile_id, class, tp, n, n_true`` at the class's threshold.
+
+    Raises ValueError for no tile, or a class without a threshold.
+    """
+    if not len(tiles) or not set(CLASSES) <= set(thresholds):
+        raise ValueError(f"{len(tiles)} tiles and thresholds of {', '.join(thresholds)}; expected tiles, and one of "
+                         f"each of {', '.join(CLASSES)}")  # fmt: skip
     kept = matched[matched["threshold"] >= matched["class"].map(thresholds)].groupby(_KEYS)[_COUNTS].sum()
     return kept.reindex(pd.MultiIndex.from_product([tiles, CLASSES], names=_KEYS), fill_value=0).reset_index()
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return ``class, tp, fp, fn, precision, recall, f1, n_images`` of the rows of :func:`counts`, and the class mean.
+    """Return scores of the rows of :func:`counts`, a row per class and one of their mean.
+
+    Columns: ``class, tp, n, n_true, fp, fn, precision, recall, f1, n_images``.
 
     F1 = 2 TP / (2 TP + FP + FN). NaN where nothing is defined: precision without a prediction, recall without a truth,
     F1 without either. The class mean is over the classes with an F1; it is ours, since the printed "average F1" does
@@ -144,7 +153,7 @@ def detection_scores(
     check_choice("NEEDL-Bench", "variant", variant, ("honest", "oracle"))
     tiles = needl.ids("test", where)
     chosen_on = needl.ids("val", where) if variant == "honest" else tiles
-    matched = matches(predictions, needl, rule)
+    matched = matches(predictions, needl, rule, [*tiles, *chosen_on])
     if predictions["tile_id"].isin(tiles).any() and not predictions["tile_id"].isin(chosen_on).any():
         raise ValueError(f"no prediction on any of the {len(chosen_on)} validation tiles ({where}): thresholds cannot "
                          'be chosen; give predictions for validation too, or use variant="oracle"')  # fmt: skip
