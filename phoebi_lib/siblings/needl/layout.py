@@ -134,9 +134,10 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
     tiles = tiles.assign(
         path="images/" + tiles["tile_id"], needle_id=needle, split=tiles["tile_id"].map(by_tile["first"])
     )
-    for path in tiles["path"]:
-        if (root / path).is_file() and (size := Image.open(root / path).size) != (SIZE, SIZE):
-            raise ValueError(f"{root / path} has {size[0]} x {size[1]} px; expected tiles of {SIZE} x {SIZE} px")
+    for path in (root / name for name in tiles["path"] if (root / name).is_file()):
+        with Image.open(path) as picture:
+            if picture.size != (SIZE, SIZE):
+                raise ValueError(f"{path} has {picture.size} px; expected tiles of {SIZE} x {SIZE} px")
     columns = ["tile_id", "path", "source", "sampling", "split", "needle_id"]
     return Needl(root, tiles[columns], pd.concat(annotations, ignore_index=True))
 
