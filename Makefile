@@ -58,7 +58,7 @@ rehearsal: smoke
 	$(TESTENV) $(BIN)/python -m pytest tests/rehearsal -q
 
 test-browser: $(STAMP)
-	$(TESTENV) $(BIN)/python -m pytest tests/browser -q
+	$(TESTENV) $(BIN)/python -m pytest tests/browser -q -n 2 --dist loadfile
 
 lab: $(STAMP)
 	$(BIN)/phoebi labs --student my_labs --keep

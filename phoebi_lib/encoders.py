@@ -20,6 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from phoebi_lib.devices import checked_device
 from phoebi_lib.encoder_records import EncoderRecord, get_record, list_encoders, register
+from phoebi_lib.memory import keep_freed_blocks
 from phoebi_lib.stand_in import write_stand_in
 from phoebi_lib.weights import Weights, WeightsNotFoundError, find_weights, load_network
 
@@ -64,6 +65,7 @@ class Encoder:
         self._network = network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
         self._features, self._chunk = features, _CHUNK
         if device.type == "cpu":
+            keep_freed_blocks()
             self._features = _folded(network) if features is network else features
             self._chunk = max(1, _CPU_PIXELS // img_size**2)
         # (tile / 255 - mean) / std as one multiplication and one addition

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import yaml
 
 from phoebi_lib import workspace
@@ -26,6 +25,9 @@ class ParameterError(ValueError):
 
 def read_notebook(source: Path):
     """Return the notebook in ``source`` (MyST Markdown or ipynb) as an nbformat object."""
+    # a second and a half, which no kernel that only checks its parameters has to pay
+    import jupytext
+
     return jupytext.read(source)
 
 

@@ -158,8 +158,12 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     failures = []
     # kernels that run side by side share the cores; more threads than cores would wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    # one process a notebook: memory that a kernel client keeps would otherwise pile up over a long sweep
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+    # one process a notebook: memory that a kernel client keeps would otherwise pile up over a long sweep; each is
+    # forked from a server that has imported this module once, with the variables that this process has now
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    variables = (dict(os.environ),)
+    with ProcessPoolExecutor(processes, context, _set_environment, variables, max_tasks_per_child=1) as pool:
         futures = {pool.submit(run_one, job, force): job for job in jobs}
         for future in as_completed(futures):
             try:
@@ -170,6 +174,11 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     if failures:
         raise NotebookFailed("\n".join(failures))
     return [job.executed for job in jobs]
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def run_one(job: Job, force: bool = False) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from phoebi_lib.memory import keep_freed_blocks
+
 
 def tile_rows(X: np.ndarray, device: str) -> torch.Tensor:
     """Return the tiles of ``X`` (N, T, D) as an (N*T, D) float32 tensor; on the CPU it shares memory with ``X``."""
@@ -75,6 +77,7 @@ def minimise(
 
     Raises ``FloatingPointError`` where the loss is no longer finite.
     """
+    keep_freed_blocks()
     generator = torch.Generator().manual_seed(seed)
     limit = updates if updates is not None else epochs * -(-len(rows) // batch)
     history, done = [], 0

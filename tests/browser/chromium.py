@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import filelock
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
@@ -79,23 +80,29 @@ def axe_source() -> str:
     """Return axe-core's script, fetched once from the npm registry into ``build/``. Raises Missing."""
     name, _, version = AXE.partition("@")
     kept = workspace.project() / "build" / f"{name}-{version}.min.js"
-    if not kept.is_file():
-        if not shutil.which("npm"):
-            raise Missing(f"no npm here for {AXE}; on Debian: apt-get install npm, or put its axe.min.js at {kept}")
-        kept.parent.mkdir(exist_ok=True)
-        with workspace.atomic_path(kept) as temporary:
-            try:
-                command = ["npm", "pack", AXE, "--silent", "--pack-destination", str(kept.parent)]
-                subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-                archive = kept.parent / f"{name}-{version}.tgz"
-                with tarfile.open(archive) as package:
-                    temporary.write_bytes(package.extractfile("package/axe.min.js").read())
-                archive.unlink()
-            except (OSError, subprocess.SubprocessError, KeyError, tarfile.TarError) as error:
-                said = " ".join((getattr(error, "stderr", "") or "").split())
-                raise Missing(f"{AXE} cannot be had from the npm registry: {error} {said}; where there is no network, "
-                              f"put its axe.min.js at {kept}") from error  # fmt: skip
+    kept.parent.mkdir(exist_ok=True)
+    # several processes test side by side
+    with filelock.FileLock(kept.with_suffix(".lock")):
+        if not kept.is_file():
+            _fetch(name, version, kept)
     return kept.read_text()
+
+
+def _fetch(name: str, version: str, kept: Path) -> None:
+    if not shutil.which("npm"):
+        raise Missing(f"no npm here for {AXE}; on Debian: apt-get install npm, or put its axe.min.js at {kept}")
+    with workspace.atomic_path(kept) as temporary:
+        try:
+            command = ["npm", "pack", AXE, "--silent", "--pack-destination", str(kept.parent)]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+            archive = kept.parent / f"{name}-{version}.tgz"
+            with tarfile.open(archive) as package:
+                temporary.write_bytes(package.extractfile("package/axe.min.js").read())
+            archive.unlink()
+        except (OSError, subprocess.SubprocessError, KeyError, tarfile.TarError) as error:
+            said = " ".join((getattr(error, "stderr", "") or "").split())
+            raise Missing(f"{AXE} cannot be had from the npm registry: {error} {said}; where there is no network, "
+                          f"put its axe.min.js at {kept}") from error  # fmt: skip
 
 
 def missing() -> str:

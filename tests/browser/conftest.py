@@ -1,4 +1,4 @@
-"""One browser for all tests, and the pages that it opens."""
+"""One browser for all tests of a process, and the pages that it opens."""
 
 import chromium
 import pytest

@@ -22,6 +22,7 @@ from phoebi_lib.baselines.finetune import augment, checkpoint
 from phoebi_lib.baselines.finetune.network import Backbone, Classifier
 from phoebi_lib.baselines.finetune.recipes import Recipe
 from phoebi_lib.decoders.thresholds import grid_thresholds
+from phoebi_lib.memory import keep_freed_blocks
 from phoebi_lib.metrics import per_sample_f1
 from phoebi_lib.progress import track
 
@@ -126,6 +127,7 @@ def train(
         FloatingPointError: the loss or a score is no longer finite; says which learning rates to lower.
         ValueError: what an earlier run left in ``folder`` is damaged, or the backbone's ``dim`` is not its own.
     """
+    keep_freed_blocks()
     run = _Run(backbone, recipe, training.labels.shape[1], seed, device)
     n = len(training.rows)
     points, per_epoch = check_points(recipe, n), -(-n // recipe.batch)
