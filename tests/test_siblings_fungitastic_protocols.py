@@ -6,7 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.spatial.distance import mahalanobis
 from scipy.special import softmax
+from sklearn.covariance import LedoitWolf
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
@@ -14,7 +16,8 @@ from sklearn.svm import LinearSVC
 
 from phoebi_lib.siblings import run as runs
 from phoebi_lib.siblings import vectors
-from phoebi_lib.siblings.fungitastic import baselines, chronological, costs, fixture, metrics, segmentation
+from phoebi_lib.siblings.bioeval.simpleshot import simpleshot
+from phoebi_lib.siblings.fungitastic import baselines, chronological, costs, fixture, fungiclef, metrics, segmentation
 from phoebi_lib.siblings.fungitastic.evaluate import Study, evaluate
 from phoebi_lib.siblings.fungitastic.layout import Split
 
@@ -453,7 +456,7 @@ def test_every_task_has_its_line(study):
     table = evaluate(study.run)
     assert list(table.columns) == ["task", "metric", "variant", "value", "floor", "n_images"]
     lines = {"closed set": 4, "few-shot": 6, "open set": 6, "chronological": 4, "costs": 4, "captions": 2,
-             "metadata": 2, "observations": 1, "segmentation": 3}  # fmt: skip
+             "metadata": 2, "observations": 2, "segmentation": 3}  # fmt: skip
     assert list(table.groupby("task", sort=False).size().items()) == list(lines.items())
     assert table["value"].notna().all() and not table.duplicated(["task", "metric", "variant"]).any()
     assert set(table["variant"]) == {"ours", "paper", "reference_code"}
@@ -512,3 +515,29 @@ def test_tables_that_teach_nothing_are_refused(root):
     pd.read_csv(root / FOLDER.format("OpenSet-Test"))[1:].to_csv(root / FOLDER.format("OpenSet-Test"), index=False)
     with pytest.raises(ValueError, match="category_id 0 in .*ClosedSet-Test.csv but <NA> in .* every closed row"):
         drawn(root).calibrated()
+
+
+def test_far_from_every_class_is_unknown():
+    """Against scipy's Mahalanobis distance, pair by pair; SimpleShot's classes have tests of their own."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 5)) + np.repeat(4 * np.eye(4, 5), 10, axis=0), np.repeat(np.arange(4), 10)
+    queries = np.vstack([X[:20], rng.normal(size=(20, 5))])
+    train, asked = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (X, queries))
+    means = np.array([train[y == c].mean(axis=0) for c in range(4)])
+    precision = LedoitWolf(assume_centered=True).fit(train - means[y]).precision_
+    near = [[min(mahalanobis(row, mean, precision) for mean in means) for row in rows] for rows in (train, asked)]
+    answers = fungiclef.class_or_unknown(X, y, queries)
+    assert ((answers == -1) == (near[1] > np.quantile(near[0], 0.95))).all() and 0 < (answers == -1).mean() < 1
+    kept = answers != -1
+    assert (answers[kept] == simpleshot(X, y, queries)[kept]).all()
+    assert (fungiclef.class_or_unknown(X, y, X, share=1.0) != -1).all(), "no training image lies beyond the farthest"
+    # one image a class: no spread is known, so nothing is far
+    assert fungiclef.class_or_unknown(np.eye(3), [0, 1, 2], np.eye(3)).tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="share must be a number >= 0 and <= 1"):
+        fungiclef.class_or_unknown(X, y, X, share=95)
+
+
+def test_the_baseline_answers_each_open_observation_once(study):
+    table, answers = study.class_or_unknown()
+    assert len(answers) == table["observationID"].nunique() == len(table)
+    assert (table["category_id"] == -1).any() and set(answers) <= {-1, *range(study.n_classes())}

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from phoebi_lib.decoders.checks import check_choice
 from phoebi_lib.siblings.embedding import features_of
 from phoebi_lib.siblings.fungitastic import baselines, chronological, costs, layout, metrics, segmentation
-from phoebi_lib.siblings.fungitastic.fungiclef import by_observation, read_captions
+from phoebi_lib.siblings.fungitastic.fungiclef import by_observation, class_or_unknown, read_captions
 from phoebi_lib.siblings.run import SiblingRun
 from phoebi_lib.siblings.vectors import class_means, unit
 
@@ -149,6 +149,12 @@ class Study:
         train, test = self.split("all", "train"), self.split("all", "test")
         return baselines.metadata_prior(train, test, self.calibrated(), attributes, variant)
 
+    def class_or_unknown(self) -> tuple[pd.DataFrame, np.ndarray]:
+        """Return a row per observation of open test, and its answers; see :func:`~.fungiclef.class_or_unknown`."""
+        train, whole = self.split("all", "train"), self.split("all", "test", "open")
+        table, X = by_observation(whole.table.assign(category_id=whole.y), whole.X)
+        return table, class_or_unknown(train.X, train.y, X)
+
 
 def evaluate(run: SiblingRun, broken_captions: tuple[str, ...] = ()) -> pd.DataFrame:
     """Return ``task, metric, variant, value, floor, n_images``: 0..1, costs in their unit.
@@ -204,6 +210,9 @@ def _lines(study: Study) -> Iterator[_Line]:
     table, X = by_observation(test.table, test.X)
     answers = cosine_similarity(X, study.centroids()).argmax(axis=1)
     yield line("observations", "Top-1, centroid", "ours", top1, layout.labels(table), answers)
+    table, answers = study.class_or_unknown()
+    score = partial(costs.user_score, costs=costs.user_loss_costs(poisonous, unknown=True))
+    yield line("observations", "user score, SimpleShot and rejection", "ours", score, layout.labels(table), answers)
     pairs = segmentation.mask_pairs(study.run.root)
     frame = {"binary IoU": float(np.mean([segmentation.merged(truth).mean() for _, truth in pairs.values()]))}
     for metric, value in segmentation.thresholded(pairs).items():

@@ -1,4 +1,4 @@
-"""What the FungiCLEF competitions add: captions per image, the tables of 2023, submissions, scores per observation."""
+"""What the FungiCLEF competitions add: captions, tables and baseline of 2023, submissions, scores per observation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.covariance import LedoitWolf
 
-from phoebi_lib.decoders.checks import check_choice
-from phoebi_lib.siblings.fungitastic.layout import column, labels, on_disk, read_table, source
+from phoebi_lib.decoders.checks import check_choice, check_number
+from phoebi_lib.siblings.bioeval.simpleshot import simpleshot
+from phoebi_lib.siblings.fungitastic.layout import UNKNOWN, column, labels, on_disk, read_table, source
 from phoebi_lib.siblings.tables import read_csv, require
-from phoebi_lib.siblings.vectors import class_means, unit
+from phoebi_lib.siblings.vectors import class_means, nearest, unit
 
 _PICTURES_2023 = {"train": "DF20_300", "val": "DF21_300"}
 
@@ -109,3 +112,25 @@ def by_observation(table: pd.DataFrame, X: np.ndarray) -> tuple[pd.DataFrame, np
                          "scored as one")  # fmt: skip
     pooled = class_means(unit(X), groups.ngroup().to_numpy(), groups.ngroups)
     return groups.head(1).sort_values("observationID", ignore_index=True), pooled
+
+
+def class_or_unknown(X_train: ArrayLike, y_train: ArrayLike, X: ArrayLike, share: float = 0.95) -> np.ndarray:
+    """Return the answers of BioBench's baseline for FungiCLEF 2023, (N,): SimpleShot's class, or -1 for what is far.
+
+    Far is a larger Mahalanobis distance to the nearest class mean than ``share`` of the training rows have. All classes
+    share one covariance of unit features about their means, shrunk as Ledoit and Wolf advise; the published amount of
+    shrinkage is not known.
+
+    Raises ValueError for a share outside 0..1, or as :func:`~phoebi_lib.siblings.bioeval.simpleshot.simpleshot`.
+    """
+    check_number("class_or_unknown", "share", share, 0, 1)
+    train, rows = unit(X_train), unit(X)
+    _, codes = np.unique(y_train, return_inverse=True)
+    means = class_means(train, codes, codes.max() + 1)
+    values, vectors = np.linalg.eigh(LedoitWolf(assume_centered=True).fit(train - means[codes]).precision_)
+    # in these coordinates the Mahalanobis distance is the Euclidean one
+    whiten = vectors * np.sqrt(values.clip(0))
+    limit = np.quantile(np.sqrt(nearest(train @ whiten, means @ whiten)[1]), share)
+    # a training row is not rejected for what rounding adds to its distance
+    far = np.sqrt(nearest(rows @ whiten, means @ whiten)[1]) > limit * (1 + 1e-9)
+    return np.where(far, UNKNOWN, simpleshot(train, y_train, rows))
