@@ -18,7 +18,7 @@ def keep_freed_blocks() -> bool:
     """Have glibc keep freed blocks of activations and gradients for this process; return whether it does.
 
     Otherwise it returns each to the system, and the next step pays a page fault for every 4 KiB of the same size: about
-    a third of the time of a small encoder on a CPU (``benchmarks/embedding.py``). No result changes. Nothing is done
+    a third of the time of a small encoder on a CPU (``benchmarks/memory.py``). No result changes. Nothing is done
     with another C library, or where ``GLIBC_TUNABLES`` or a ``MALLOC_`` variable says how memory is to be kept.
     """
     if platform.libc_ver()[0] != "glibc" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):

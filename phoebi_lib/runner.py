@@ -164,7 +164,8 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     context.set_forkserver_preload([__name__])
     variables = (dict(os.environ),)
     with ProcessPoolExecutor(processes, context, _set_environment, variables, max_tasks_per_child=1) as pool:
-        futures = {pool.submit(run_one, job, force): job for job in jobs}
+        order = from_both_ends(jobs) if processes > 1 else jobs
+        futures = {pool.submit(run_one, job, force): job for job in order}
         for future in as_completed(futures):
             try:
                 print(future.result(), file=sys.stderr, flush=True)
@@ -174,6 +175,11 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     if failures:
         raise NotebookFailed("\n".join(failures))
     return [job.executed for job in jobs]
+
+
+def from_both_ends(jobs: list[Job]) -> list[Job]:
+    """Return first, last, second, last but one: neighbours in the book share pools, and would wait for each other."""
+    return [job for pair in zip(jobs, reversed(jobs), strict=True) for job in pair][: len(jobs)]
 
 
 def _set_environment(variables: dict[str, str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from phoebi_lib import parameters, workspace
 
 if TYPE_CHECKING:
     from phoebi_lib.datasets import Dataset
+    from phoebi_lib.encoders import Encoder
     from phoebi_lib.features import Pool
     from phoebi_lib.frontend import FrontEnd
     from phoebi_lib.limits import Limits
@@ -65,6 +68,13 @@ class Run:
 
         return FrontEnd(**{"grid": self.grid, "padding": choice("illumination", self.compat), **changes})
 
+    @cached_property
+    def _load_encoder(self) -> Callable[..., Encoder]:
+        from phoebi_lib.encoders import load_encoder
+
+        # a page may embed dozens of pools; no more than one encoder is kept, as a large one fills gigabytes
+        return lru_cache(maxsize=1)(partial(load_encoder, self.encoder))
+
     def open_pool(self) -> Pool:
         """Return the feature pool of the images; it is filled first where it is missing or unfinished."""
         return self.embed(self.open_dataset())
@@ -75,11 +85,10 @@ class Run:
         What was embedded before, here or on another page, is read from disk. The environment variable
         ``PHOEBI_DEVICE`` names the device, such as cuda; without it that is the CPU.
         """
-        from phoebi_lib.encoders import load_encoder
         from phoebi_lib.features import embed
 
         front_end = self.front_end(**changes)
-        encoder = load_encoder(self.encoder, img_size=front_end.tile_size, device=workspace.device())
+        encoder = self._load_encoder(img_size=front_end.tile_size, device=workspace.device())
         return embed(dataset, encoder, front_end)
 
     def embed_patches(self, dataset: Dataset, units: int) -> Pool:

@@ -281,3 +281,8 @@ def test_a_killed_sweep_resumes_without_repeating_work(project):
     assert printed(second) == "2\n"
     assert sorted(path.name for path in second.parent.glob("*.ipynb")) == [first.name, second.name]
     assert not list(second.parent.glob(".*.ipynb")), "what the killed run left half-written is gone"
+
+
+@pytest.mark.parametrize(("jobs", "order"), [([1], [1]), ([1, 2, 3], [1, 3, 2]), ([1, 2, 3, 4], [1, 4, 2, 3])])
+def test_every_job_is_taken_once_from_both_ends(jobs, order):
+    assert runner.from_both_ends(jobs) == order

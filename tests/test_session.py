@@ -50,6 +50,17 @@ def test_the_environment_names_the_device(monkeypatch, value, expected):
     assert (front_end.tile_size, front_end.sigma, front_end.grid, front_end.padding) == (168, 32, 4, "reflect")
 
 
+def test_an_encoder_is_loaded_once_for_all_pools_of_a_tile_size(monkeypatch):
+    asked = []
+    monkeypatch.setattr(encoders, "load_encoder", lambda name, **given: asked.append(given["img_size"]))
+    monkeypatch.setattr(features, "embed", lambda dataset, encoder, front_end: None)
+    run = session.start(encoder="efficientnet_lite0")
+    for size in (224, 224, 168, 224):
+        run.embed("images", tile_size=size)
+    session.start(encoder="efficientnet_lite0").embed("images")
+    assert asked == [224, 168, 224, 224], "one encoder is kept, and no longer than its run"
+
+
 def test_pure_cultures_of_a_folder_are_those_of_its_test_part(tmp_path):
     """A folder has no further frames: the pure cultures' share of the random test split serves."""
     for name in (*CODES, "bs_ka"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,11 +44,16 @@ class SiblingRun:
 
         return evidence_of(self.data or "sim:siblings", self.profile, self.encoder)
 
-    def load_encoder(self, img_size: int = 224) -> Encoder:
-        """Return this run's encoder for pictures squeezed to ``img_size`` px a side."""
+    @cached_property
+    def _load_encoder(self) -> Callable[..., Encoder]:
         from phoebi_lib.encoders import load_encoder
 
-        return load_encoder(self.encoder, img_size=img_size, device=workspace.device())
+        # as in session.Run: the last one is kept
+        return lru_cache(maxsize=1)(partial(load_encoder, self.encoder))
+
+    def load_encoder(self, img_size: int = 224) -> Encoder:
+        """Return this run's encoder for pictures squeezed to ``img_size`` px a side."""
+        return self._load_encoder(img_size=img_size, device=workspace.device())
 
     def features(self, files: Sequence[str], folder: str | Path = "", img_size: int = 224) -> pd.DataFrame:
         """Return raw features of pictures below ``root/folder``, one row per file, indexed by file."""
