@@ -8,9 +8,9 @@ import re
 import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -153,8 +153,15 @@ def _slug(value: Any) -> str:
 def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     """Execute the jobs whose copies are missing or stale; return the executed files.
 
-    Every job runs even if another fails. Raises NotebookFailed naming all that did.
+    Every job runs even if another fails; after Ctrl-C no further one starts. A script that calls this needs the guard
+    ``if __name__ == "__main__"``, as with any process pool.
+
+    Raises:
+        NotebookFailed: names all that failed.
+        ValueError: ``processes`` is not a whole number of at least 1.
     """
+    if type(processes) is not int or processes < 1:
+        raise ValueError(f"processes must be a whole number of at least 1, got {processes!r}")
     failures = []
     # kernels that run side by side share the cores; more threads than cores would wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
@@ -164,14 +171,20 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     context.set_forkserver_preload([__name__])
     variables = (dict(os.environ),)
     with ProcessPoolExecutor(processes, context, _set_environment, variables, max_tasks_per_child=1) as pool:
-        order = from_both_ends(jobs) if processes > 1 else jobs
-        futures = {pool.submit(run_one, job, force): job for job in order}
-        for future in as_completed(futures):
-            try:
-                print(future.result(), file=sys.stderr, flush=True)
-            except (RuntimeError, ValueError, OSError) as error:
-                failures.append(f"{futures[future].executed.stem}: {error}")
-                print(failures[-1], file=sys.stderr, flush=True)
+        waiting = deque(from_both_ends(jobs) if processes > 1 else jobs)
+        running: dict[Future[str], Job] = {}
+        while waiting or running:
+            # no more than can run: a pool that is left, as by Ctrl-C, finishes what it was given
+            while waiting and len(running) < processes:
+                job = waiting.popleft()
+                running[pool.submit(run_one, job, force)] = job
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                try:
+                    print(future.result(), file=sys.stderr, flush=True)
+                except (RuntimeError, ValueError, OSError) as error:
+                    failures.append(f"{job.executed.stem}: {error}")
+                    print(failures[-1], file=sys.stderr, flush=True)
     if failures:
         raise NotebookFailed("\n".join(failures))
     return [job.executed for job in jobs]
@@ -212,7 +225,9 @@ def _run_fresh(job: Job, inputs: dict[str, str]) -> None:
     failed = job.executed.with_suffix(".failed.ipynb")
     tables = freshness.tables_of(job.executed)
     shutil.rmtree(tables, ignore_errors=True)
-    with workspace.atomic_path(job.executed) as temporary, _environment(PHOEBI_TABLES=str(tables.resolve())):
+    # the kernel runs in another folder than this command
+    places = {**workspace.absolute_places(), "PHOEBI_TABLES": str(tables.resolve())}
+    with workspace.atomic_path(job.executed) as temporary, _environment(**places):
         try:
             _execute(notebook, temporary, job)
         except papermill.PapermillExecutionError as error:

@@ -59,6 +59,12 @@ def tables_dir() -> Path:
     return Path(value).resolve() if value else results_dir() / "tables"
 
 
+def absolute_places() -> dict[str, str]:
+    """Return those of the environment variables above that are set, each as an absolute path."""
+    names = ("PHOEBI_PROJECT", "PHOEBI_HOME", "PHOEBI_DATA", "PHOEBI_POOLS", "PHOEBI_RESULTS")
+    return {name: str(Path(value).resolve()) for name in names if (value := os.environ.get(name))}
+
+
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, delete it on error.

@@ -283,6 +283,41 @@ def test_a_killed_sweep_resumes_without_repeating_work(project):
     assert not list(second.parent.glob(".*.ipynb")), "what the killed run left half-written is gone"
 
 
+def test_after_ctrl_c_no_further_notebook_starts(project):
+    write(project, "import pathlib, time\npathlib.Path(f'began-{seed}').touch()\ntime.sleep(30 if seed == 1 else 0)")
+    command = [sys.executable, "-m", "phoebi_lib.cli", "run", "small", "-p", "seed=1,2,3", "--out", "out"]
+    sweep = subprocess.Popen(command, cwd=project, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not (project / "began-1").exists():
+            assert time.monotonic() < deadline and sweep.poll() is None, "the first notebook did not start"
+            time.sleep(0.1)
+        os.killpg(sweep.pid, signal.SIGINT)
+        assert sweep.wait(timeout=60) != 0
+    finally:
+        if sweep.poll() is None:
+            os.killpg(sweep.pid, signal.SIGKILL)
+            sweep.wait()
+    assert [path.name for path in project.glob("began-*")] == ["began-1"]
+    assert not list((project / "out").glob("small*.ipynb")), "nothing half-written looks whole"
+
+
+def test_a_relative_home_is_the_same_folder_for_command_and_kernel(project, tmp_path, monkeypatch):
+    write(project, "from phoebi_lib import workspace\nprint(workspace.root(), workspace.results_dir())")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("PHOEBI_HOME", "home")
+    (copy,) = runner.run(runner.plan(["small"], "smoke", [], tmp_path / "out"))
+    assert printed(copy) == f"{elsewhere / 'home'} {elsewhere / 'home' / 'results'}\n"
+
+
+@pytest.mark.parametrize("processes", [0, -1, 1.0, True, "2"])
+def test_processes_must_be_a_number_of_processes(processes):
+    with pytest.raises(ValueError, match="processes must be a whole number of at least 1"):
+        runner.run([], processes)
+
+
 @pytest.mark.parametrize(("jobs", "order"), [([1], [1]), ([1, 2, 3], [1, 3, 2]), ([1, 2, 3, 4], [1, 4, 2, 3])])
 def test_every_job_is_taken_once_from_both_ends(jobs, order):
     assert runner.from_both_ends(jobs) == order
