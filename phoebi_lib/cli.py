@@ -9,6 +9,15 @@ import click
 
 from phoebi_lib import __version__, workspace
 
+#: What an error advises to do in Python, and what can be done instead where a command ends in it.
+_INSTEAD = {
+    "Rename the folder, or pass codes= with your own species in class order.":
+        'Rename the folder, list your own codes in dataset.json of the data set\'s folder ({"codes": ["ec", ...]}), or '
+        "put pictures without labels side by side, not in sub-folders.",
+    "use a larger picture or a smaller tile_size":
+        "use a larger picture, or embed in Python with FrontEnd(tile_size=...), see the README",
+}  # fmt: skip
+
 
 class _Friendly(click.Group):
     """A group whose commands end in one clear line, not a traceback, where the fault is in what was asked."""
@@ -18,13 +27,15 @@ class _Friendly(click.Group):
             return super().invoke(context)
         except click.exceptions.Exit:
             raise  # the end of --help, which click counts among the runtime errors
-        except click.ClickException:
-            raise
+        except (click.ClickException, BrokenPipeError):
+            raise  # click ends quietly where nobody reads on, as behind a pipe to head
         except Exception as error:
             if context.find_root().params.get("debug"):
                 raise
             expected = isinstance(error, (ValueError, OSError, RuntimeError, ImportError)) and str(error)
             text = str(error) if expected else f"{type(error).__name__}: {error} (phoebi --debug ... shows where)"
+            for advice, instead in _INSTEAD.items():
+                text = text.replace(advice, instead)
             raise click.ClickException(text) from error
 
 
@@ -100,6 +111,9 @@ def rehearse() -> None:
 @click.option("--device", default="cpu", show_default=True, help="A torch device, such as cuda.")
 def embed(dataset: str, encoder: str, weights: Path | None, grid: int, compat: str, device: str) -> None:
     """Fill the feature pool of DATASET: sim:smoke, sim:default, phoebi6, phoebi4 or a folder of pictures.
+
+    Names of sub-folders are species codes, joined with "_", and label the pictures in them; pictures that lie side by
+    side have no labels. A picture has at least 224 px a side.
 
     A stopped run goes on where it was; a finished pool is kept.
     """

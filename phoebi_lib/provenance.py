@@ -17,7 +17,7 @@ from typing import Any
 
 from phoebi_lib import __version__, workspace
 from phoebi_lib.encoder_records import EncoderRecord, get_record
-from phoebi_lib.parameters import assignment
+from phoebi_lib.parameters import FOLDERS, assignment
 
 SIMULATED = "Simulated images: they test the software and teach the method; they say nothing about bacteria."
 STAND_IN = "Stand-in encoder weights: they walk the path of the published run; no number here feeds a claim."
@@ -197,8 +197,12 @@ def data_date(dataset: str) -> str:
 
 
 def command(notebook: str, parameters: Mapping[str, Any]) -> str:
-    """Return the command line that repeats a run: the notebook's name, its profile and each of its other parameters."""
-    others = [(name, value) for name, value in parameters.items() if name != "profile"]
+    """Return the command line that repeats a run: the notebook's name, its profile and each of its other parameters.
+
+    A sibling's folder that is not given, "" by default, is left out.
+    """
+    left_out = {"profile", *(name for name in FOLDERS if parameters.get(name) == "")}
+    others = [(name, value) for name, value in parameters.items() if name not in left_out]
     given = " ".join("-p " + shlex.quote(assignment(name, value)) for name, value in others)
     return f"phoebi run {notebook} --profile {parameters.get('profile', 'smoke')} {given}".rstrip()
 

@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,7 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     variables = (dict(os.environ),)
-    with ProcessPoolExecutor(processes, context, _set_environment, variables, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(processes, context, _start_process, variables, max_tasks_per_child=1) as pool:
         waiting = deque(from_both_ends(jobs) if processes > 1 else jobs)
         running: dict[Future[str], Job] = {}
         while waiting or running:
@@ -184,7 +185,8 @@ def run(jobs: list[Job], processes: int = 1, force: bool = False) -> list[Path]:
                     print(future.result(), file=sys.stderr, flush=True)
                 except (RuntimeError, ValueError, OSError) as error:
                     failures.append(f"{job.executed.stem}: {error}")
-                    print(failures[-1], file=sys.stderr, flush=True)
+                    # the whole, with the cell, is in the error at the end
+                    print(failures[-1].partition("\n")[0], file=sys.stderr, flush=True)
     if failures:
         raise NotebookFailed("\n".join(failures))
     return [job.executed for job in jobs]
@@ -195,9 +197,16 @@ def from_both_ends(jobs: list[Job]) -> list[Job]:
     return [job for pair in zip(jobs, reversed(jobs), strict=True) for job in pair][: len(jobs)]
 
 
-def _set_environment(variables: dict[str, str]) -> None:
+def _start_process(variables: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(variables)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # a pool's process does not notice that the command was killed; the kernel in turn notices that its parent is gone
+    parent_process().join()
+    os._exit(1)
 
 
 def run_one(job: Job, force: bool = False) -> str:

@@ -122,7 +122,8 @@ def start(
     """Return the run that these parameters describe; a page that embeds nothing names no encoder.
 
     Raises ValueError, naming the parameter and the known values, for a profile, data set, encoder, partition or way
-    of being right that does not exist. Stock papermill only warns about such things; a notebook must not.
+    of being right that does not exist, and for a folder that cannot be opened or whose pictures have no labels. Stock
+    papermill only warns about such things; a notebook must not.
     """
     from phoebi_lib import compat as ways
     from phoebi_lib.catalogue import CODES
@@ -139,6 +140,8 @@ def start(
     if dataset not in ("phoebi6", "phoebi4") and not simulated and not Path(dataset).is_dir():
         raise ValueError(f"dataset {dataset!r} is neither sim:smoke, sim:default (each also with :shared, :pure or "
                          ":four), sim:rehearsal, phoebi6, phoebi4 nor a folder")  # fmt: skip
+    if dataset not in ("phoebi6", "phoebi4") and not simulated:
+        _labelled(dataset)
     if type(seed) is not int or seed < 0:
         raise ValueError(f"seed must be an int of at least 0, got {seed!r}")
     if type(grid) is not int or grid < 1:
@@ -146,6 +149,14 @@ def start(
     if type(caps) is not bool:
         raise ValueError(f"caps must be True or False (on or off on the command line), got {caps!r}")
     return Run(profile, dataset, encoder, partition, seed, compat, grid, caps)
+
+
+def _labelled(folder: str) -> None:
+    from phoebi_lib.datasets import open_dataset
+
+    if not open_dataset(folder).labelled:
+        raise ValueError(f"dataset {folder!r}: unlabelled pictures cannot be split; put them into sub-folders named by "
+                         "species codes, or take their features alone with phoebi embed")  # fmt: skip
 
 
 def _known(name: str, value: object, known: tuple[str, ...]) -> None:

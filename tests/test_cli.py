@@ -1,6 +1,9 @@
 """The command line: help for everything, one clear line for what cannot be done."""
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -63,6 +66,29 @@ def test_run_list_shows_parameters_with_types():
     for name in runner.sources():
         assert name in output
     assert "seed = 1337 (int)" in output
+
+
+def test_a_reader_that_leaves_ends_a_listing_quietly():
+    command = [sys.executable, "-m", "phoebi_lib.cli", "encoders"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("folder", "size", "advice"),
+    [("E. coli", 300, "list your own codes in dataset.json"), ("bs", 100, r"Python with FrontEnd\(tile_size=...\)")],
+)
+def test_advice_is_what_a_command_can_do(folder, size, advice, tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.setenv("PHOEBI_POOLS", str(tmp_path / "pools"))
+    slides = tmp_path / "slides"
+    (slides / folder).mkdir(parents=True)
+    Image.new("L", (size, 300), 90).save(slides / folder / "1.png")
+    result = call("embed", str(slides))
+    assert result.exit_code == 1 and re.search(advice, result.output)
+    assert "codes=" not in result.output and "smaller tile_size" not in result.output
 
 
 def test_embed_of_a_folder_of_pictures(tmp_path, monkeypatch):

@@ -119,6 +119,11 @@ def test_a_command_gives_its_values_back(value):
     assert name == "x" and values == [value] and type(values[0]) is type(value)
 
 
+def test_a_command_leaves_out_a_folder_that_is_not_given():
+    made = provenance.command("sib_one_encoder", {"profile": "smoke", "encoder": "e", "needl": "", "bioeval": "x"})
+    assert made == "phoebi run sib_one_encoder --profile smoke -p encoder=e -p bioeval=x"
+
+
 def test_the_foot_of_a_page_shows_the_whole_record():
     text = provenance.foot({"command": "phoebi run a|b", "python": "3.11", "odd": "a`b``c\nd", "empty": ""})
     assert text.startswith(":::{dropdown} How this page was made\n") and text.endswith("\n:::")

@@ -7,6 +7,7 @@ import sys
 import time
 
 import nbformat
+import psutil
 import pytest
 from PIL import Image
 
@@ -229,7 +230,8 @@ def test_values_are_checked_and_paths_tamed_before_a_kernel_starts(project, monk
     write(project, "print(seed)", 'dataset = "sim:smoke"\npartition = "random"')
     with pytest.raises(ValueError, match="unknown partition 'lco'"):
         runner.plan(["small"], "smoke", ["partition=lco"], None)
-    (project / "elsewhere" / "slides").mkdir(parents=True)
+    (project / "elsewhere" / "slides" / "bs").mkdir(parents=True)
+    Image.new("L", (4, 4)).save(project / "elsewhere" / "slides" / "bs" / "1.png")
     monkeypatch.chdir(project / "elsewhere")
     (job,) = runner.plan(["small"], "smoke", ["dataset=../elsewhere/slides"], project / "out")
     assert job.parameters["dataset"] == str(project / "elsewhere" / "slides")
@@ -281,6 +283,24 @@ def test_a_killed_sweep_resumes_without_repeating_work(project):
     assert printed(second) == "2\n"
     assert sorted(path.name for path in second.parent.glob("*.ipynb")) == [first.name, second.name]
     assert not list(second.parent.glob(".*.ipynb")), "what the killed run left half-written is gone"
+
+
+def test_a_killed_command_leaves_no_process_behind(project):
+    write(project, "import pathlib, time\npathlib.Path('began').touch()\ntime.sleep(120)")
+    command = [sys.executable, "-m", "phoebi_lib.cli", "run", "small", "--out", "out"]
+    sweep = subprocess.Popen(command, cwd=project, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (project / "began").exists():
+        assert time.monotonic() < deadline and sweep.poll() is None, "the notebook did not start"
+        time.sleep(0.1)
+    others = psutil.Process(sweep.pid).children(recursive=True)
+    assert any("ipykernel_launcher" in " ".join(process.cmdline()) for process in others)
+    sweep.kill()
+    sweep.wait()
+    _, left = psutil.wait_procs(others, timeout=60)
+    for process in left:
+        process.kill()
+    assert not left
 
 
 def test_after_ctrl_c_no_further_notebook_starts(project):

@@ -32,6 +32,15 @@ def test_what_a_notebook_could_not_open_is_refused_at_its_start(wrong):
         assert session.start(dataset=good, partition="lco-0").dataset == good
 
 
+def test_a_folder_without_labels_is_refused_at_its_start(tmp_path):
+    Image.new("L", (4, 4)).save(tmp_path / "1.png")
+    with pytest.raises(ValueError, match="unlabelled pictures cannot be split; put them into sub-folders"):
+        session.start(dataset=str(tmp_path))
+    (tmp_path / "bs").mkdir()
+    (tmp_path / "1.png").rename(tmp_path / "bs" / "1.png")
+    assert session.start(dataset=str(tmp_path)).dataset == str(tmp_path)
+
+
 @pytest.mark.parametrize(("value", "expected"), [(None, "cpu"), ("", "cpu"), ("cuda:1", "cuda:1")])
 def test_the_environment_names_the_device(monkeypatch, value, expected):
     asked = []

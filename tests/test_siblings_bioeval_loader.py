@@ -157,11 +157,13 @@ ALL = "(?s).+"
     (MATRIX, "0", "no", "binary.txt: expected 6 x 85 .*'no'"),
     (MATRIX, "0 ", "", "binary.txt: expected 6 x 85 .*columns changed"),
     (MATRIX, "1", "3", "numbers 0 or 1"),
+    (MATRIX, ALL, "", "binary.txt: expected 6 x 85 .*found \\(0, 1\\), values \\[\\]"),
     (MATRIX, ".*\n", "", "expected 6 x 85 .*found \\(5, 85\\)"),
     (SPLITS, ALL, '{"old": [0, 1], "new": [2]}', POSITIONS),
     (SPLITS, ALL, '{"old": [0, 1], "new": [1, 2, 3]}', POSITIONS),
     (SPLITS, ALL, '{"old": [0, 1, 2, 3], "new": []}', POSITIONS),
     (SPLITS, ALL, '{"old": [0, 1', POSITIONS),
+    (SPLITS, ALL, "[" * 100_000, f"{POSITIONS}.*RecursionError"),
     (SPLITS, ALL, '{"old": [0, 1, 2, 3]}', f"{POSITIONS}.*'new'"),
     (SPLITS, ALL, '{"old": [0, "1"], "new": [2, 3]}', POSITIONS),
     (SPLITS, ALL, '{"old": 1, "new": 3}', POSITIONS),
@@ -174,9 +176,10 @@ ALL = "(?s).+"
     (SPECIES, "\\Z", "28,a.jpg", "line 30 has 2 cells, the head 11"),
     (VARIANTS, "adult\n", "larva\n", "expected two variants, found adult, juvenile, larva"),
     (VARIANTS, "(.*species0_juvenile.*\n)+", "", "'species0' has one variant"),
-    (VARIANTS, "species0,adult", "species0,", "data row 1 is without variant"),
+    (VARIANTS, "species0,adult", "species0,  ", "data row 1 is without variant"),
     (VARIANTS, "species0,adult", ",adult", "data row 1 is without species"),
 ])  # fmt: skip
+@pytest.mark.filterwarnings("error")
 def test_broken_files_are_refused(copy, file, old, new, message):
     name, _, inner = file.partition("/")
     path = copy(name) / inner
@@ -185,6 +188,12 @@ def test_broken_files_are_refused(copy, file, old, new, message):
     with pytest.raises(ValueError, match=message):
         LOADERS[name](path.parent)
     assert changes == 1
+
+
+def test_blanks_round_a_variant_are_none_of_it(data, copy):
+    file = copy("intra_species") / "metadata.csv"
+    file.write_text(file.read_text().replace("species0,adult", " species0 , adult", 3))
+    pd.testing.assert_frame_equal(layout.intra_species(file.parent), layout.intra_species(data / "intra_species"))
 
 
 @pytest.mark.parametrize("gone", [

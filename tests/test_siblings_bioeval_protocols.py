@@ -103,6 +103,8 @@ def test_the_head_is_the_published_one():
         assert torch.allclose(a + b - head(torch.zeros(5, 8)), both, atol=1e-5), "the head is affine"
     again, other = (heads.fit_head(X, Y, 1e-3, 2, seed=seed)[0].weight for seed in (4, 5))
     assert torch.equal(first.weight, again) and not torch.equal(again, other)
+    for call, more in ((heads.fit_head, (Y, 1e-3, 2)), (lambda broken: heads.predict(head, broken), ())):
+        refused("rows \\[0, 1, .* not finite", call, X * np.nan, *more)
     assert torch.equal(torch.get_rng_state(), state), "the caller's generator stays as it is"
 
 
@@ -188,6 +190,8 @@ def test_newt_protocol_centres_on_each_task(tables):
     for gone, message in ((of_task & (label == 1) & (split == "train"), "expected training images of both classes"),
                           (of_task & (split == "test"), "no test image")):  # fmt: skip
         refused(f"NeWT task 'ml_bio_synthetic': {message}", newt.newt, table[~gone], features, draws=0)
+    refused("runs must be an integer >= 1; found 0", newt.newt, table, features, runs=0)
+    refused("NeWT: no task among 0 rows", newt.newt, table[:0], features)
 
 
 def test_newt_search_is_the_published_one():
@@ -246,7 +250,7 @@ def test_labelled_share():
         drawn = np.flatnonzero(old)[np.random.RandomState(0).choice(20, n, replace=False)]
         assert sorted(drawn) == np.flatnonzero(discovery.labelled_rows(old, share)).tolist(), "numpy's legacy generator"
     assert discovery.labelled_rows(old).sum() == 16
-    for share in (1.5, 0.01):
+    for share in (1.5, 0.01, np.nan):
         refused(f"share {share} of 20", discovery.labelled_rows, old, share)
 
 
@@ -261,6 +265,7 @@ def test_kmeans_keeps_labelled_rows_and_finds_new_groups():
                                          (X[:0], 4, {}, "0 unlabelled images"),
                                          (X[~known], 4, {"iterations": 0}, "iterations must be an")):  # fmt: skip
         refused(message, discovery.semi_supervised_kmeans, X[known], y[known], unlabelled, k, **more)
+    refused("for 0 labelled classes", discovery.semi_supervised_kmeans, X[:0], [], X, 4)
 
 
 def test_labelled_points_hold_their_centre_and_the_first_inertia_is_before_the_update():
@@ -317,6 +322,10 @@ def test_simpleshot_agrees_with_its_definition():
     assert simpleshot.simpleshot(7 * support, classes, query / 3).tolist() == expected
     for names, alike in ((["a"] * 12, support), (classes, np.ones((12, 5)))):
         refused("expected two classes and two different vectors", simpleshot.simpleshot, alike, names, query)
+    for names, asked, message in ((classes[1:], query, "classes \\(11,\\) .* do not fit"),
+                                  (classes, query[:, 1:], "query \\(30, 4\\) do not fit"),
+                                  ([None, 1] * 6, query, "classes \\[None, 1, None\\], .* texts or")):  # fmt: skip
+        refused(message, simpleshot.simpleshot, support, names, asked)
 
 
 def test_ties_go_to_the_lowest_class_though_rounding_splits_them():
@@ -406,6 +415,10 @@ def test_intra_species_protocol(tables):
     assert small["n_images"].tolist() == [72, 93, 93, 93, 93], "a species with nine of a variant has no Diff"
     few = table.groupby(["species", "variant"]).head(9)
     refused("no species has 10 images of each variant", protocol, few, apart)
+    same = apart.copy()
+    same.loc[table["path"][table["species"] == "species2"]] = 1.0
+    refused("species 'species2': SimpleShot: 2 classes .* all alike", protocol, table, same)
+    refused("3 and 4 images of the variants; expected five", intra_species.diff, X[:3], X[3:7])
     refused("classifier must be one of 'SimpleShot', .*; found 'SVM'", protocol, table, apart, classifier="SVM")
 
 
@@ -436,6 +449,7 @@ def test_zero_shot_top_k():
     few = zero_shot.zero_shot(images[:, :2], [1] * 6, text[:2, :2])
     assert few["k"].tolist() == [1, 2, 2] and few["value"].tolist() == [0, 1, 1]
     for labels, used, message in (([0, 6], text, "labels from 0 to 5"), ([0, -1], text, "labels from 0 to 5"),
+                                  *((bad, text, "0 to 5, whole numbers") for bad in ([0.0] * 2, ["0"] * 2, [True] * 2)),
                                   ([0], text, "do not fit"), ([0, 1], text[:, :5], "do not fit"),
                                   ([0, 1], text * np.nan, "not finite")):  # fmt: skip
         refused(message, zero_shot.zero_shot, images[:2], labels, used)
@@ -461,6 +475,9 @@ def test_names_of_classes(tables):
     assert {form: zero_shot.class_names(table, form).iloc[0] for form in zero_shot.FORMS} == expected
     assert zero_shot.class_names(table.drop(columns="cls"), "taxonomic").iloc[0] == ranks.replace("Drawnopsida ", "")
     refused("'common': the column 'common_name' is missing", zero_shot.class_names, table[["class"]], "common")
+    for cell in (np.nan, 7):
+        refused("'asis': data row 2 has {'class': .*expected texts", zero_shot.class_names,
+                pd.DataFrame({"class": ["a", cell]}))  # fmt: skip
     refused("form must be one of 'asis', .*; found 'latin'", zero_shot.class_names, table, "latin")
 
 

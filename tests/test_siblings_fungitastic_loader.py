@@ -151,7 +151,7 @@ def without(name):
     ("masks", lambda t: t.assign(file_name="lost.JPG"), "1 names of no picture in .*: lost.JPG; no mask is left"),
     ("2023", to(image_path="../A.JPG"), "leaves its folder"),
     ("2023", without("class_id"), "'class_id' is missing"),
-    ("2023", to(class_id=0.5), "data row 1 is not"),
+    ("2023", to(class_id=0.5), "class_id must be .* data row 1 is not"),
     ("poison", to(class_id=0), "at most once"),
     ("poison", to(class_id=4), "at most once"),
     ("poison", to(poisonous=2), "poisonous 0 or 1"),
@@ -281,16 +281,21 @@ def test_captions_by_file_or_column(root, tmp_path):
     table = layout.read_split(root, "all", "test")
     texts = fungiclef.read_captions(root, table)
     assert texts.index.tolist() == table["filename"].tolist() and not texts.str.contains('"|\n', regex=True).any()
+    assert fungiclef.read_captions(root, table, table["filename"][0]).eq("").tolist()[:2] == [True, False]
     assert '"' in table["captions"][0] and "\n" in table["captions"][0]
     a, b, c, d = table["filename"][:4]
     folder = tmp_path / "captions" / "test"
     folder.mkdir(parents=True)
     for name, text in ((a, '"a \\"red\\"\\ncap"'), (b.lower(), json.dumps({"caption": "grey"})), (c, "{"), (d, "[1]")):
         (folder / f"{name}.json").write_text(text)
+    (folder / f"{b.lower()}.json").rename(folder / f"{b.lower()}.JSON")
+    (folder / f"{a}.json").write_text((folder / f"{a}.json").read_text(), encoding="utf-8-sig")
     broken = {c, d, "elsewhere"}
     assert fungiclef.read_captions(tmp_path, table[:4], broken).tolist() == ["a red cap", "grey", "", ""]
-    with pytest.raises(ValueError, match=f"{c}.json: no JSON .*; list {c} as broken"):
-        fungiclef.read_captions(tmp_path, table[:5])
+    for text in ("{", "[" * 100_000):
+        (folder / f"{c}.json").write_text(text)
+        with pytest.raises(ValueError, match=f"{c}.json: no JSON .*; list {c} as broken"):
+            fungiclef.read_captions(tmp_path, table[:5])
     with pytest.raises(ValueError, match=f"captions: .* for {d}, {table['filename'][4]}; list such pictures"):
         fungiclef.read_captions(tmp_path, table[:5], [c])
     with pytest.raises(ValueError, match=f"Test.csv: no caption for {a}"):
@@ -309,6 +314,12 @@ def test_files_of_fungiclef_2023(copied):
     assert fungiclef.read_poison_list(copied / POISON, 4).tolist() == [False, False, True, False]
     with pytest.raises(ValueError, match="'train', 'val'"):
         fungiclef.read_2023(copied, "test")
+    (copied / "DF21_300/0012").touch()
+    (copied / CLEF).write_text("image_path,class_id,observationID\n0012,0,1\n")
+    assert fungiclef.read_2023(copied, "val")["filename"].tolist() == ["DF21_300/0012"]
+    (copied / CLEF).write_text("image_path,class_id,observationID\nA.JPG,0,1\na.jpg,0,2\n")
+    with pytest.raises(ValueError, match="A.JPG: the picture of both 'A.JPG' and 'a.jpg'"):
+        fungiclef.read_2023(copied, "val")
 
 
 def test_submissions_hold_each_observation_once():
@@ -317,6 +328,12 @@ def test_submissions_hold_each_observation_once():
     for bad in (answers.iloc[:2], pd.concat([answers, answers[:1]]), answers.assign(observationID=[7, 5, 8])):
         with pytest.raises(ValueError, match="a row for each of 3 observations"):
             fungiclef.read_submission(bad, [5, 6, 7])
+    for bad, message in ((answers.assign(class_id=[np.nan, 1, 1]), "row 1 is not, nan"),
+                         (answers.assign(class_id=[0, -9.5, 1]), "row 2 is not, -9.5"),
+                         (answers.astype({"observationID": str}), r"missing: \[5, 6, 7\]; surplus: \['7', '5', '6'\]"),
+                         (answers.iloc[[0, 0, 1, 2]], r"given twice: \[7\]")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            fungiclef.read_submission(bad, [5, 6, 7])
 
 
 def test_observations_pool_unit_features():
@@ -324,6 +341,12 @@ def test_observations_pool_unit_features():
     pooled, X = fungiclef.by_observation(table, np.array([[3.0, 0.0], [0.0, 2.0], [0.0, 5.0]]))
     assert pooled["observationID"].tolist() == [3, 9] and pooled["filename"].tolist() == ["b", "a"]
     np.testing.assert_allclose(X, [[0, 1], [0.5, 0.5]])
+    for bad, features, message in ((table, np.ones((1, 2)), "each of 1 rows"),
+                                   (table.assign(observationID=[9, None, 9]), X, "row 2 has observationID nan"),
+                                   (table.assign(observationID=[9, 3, "9"]), X, "row 3 has observationID '9'"),
+                                   (table.drop(columns="observationID"), X, "'observationID' is missing")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            fungiclef.by_observation(bad, features)
 
 
 def test_printed_numbers():

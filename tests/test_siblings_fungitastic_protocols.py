@@ -58,7 +58,10 @@ def test_macro_f1_and_top_k_against_two_lines(seed):
     (lambda: metrics.top_k(np.ones((0, 3)), [], 1), "at least one"),
     (lambda: metrics.top_k(np.ones((2, 3)), [0], 1), "finite scores"),
     (lambda: metrics.top_k([[np.nan, 1]], [0], 1), "finite scores"),
-    (lambda: metrics.top_k([[0.0, 1]], [0], 0), "k >= 1"),
+    (lambda: metrics.top_k([[0.0, 1]], [0], 0), "k must be an integer >= 1; found 0"),
+    (lambda: metrics.top_k([[0.0, 1]], [0], 1.5), "k must be an integer >= 1; found 1.5"),
+    (lambda: metrics.ids([1e300]), "whole numbers below .*found 1e"),
+    (lambda: metrics.ids(["0"]), "whole numbers .*found .*'0'"),
     (lambda: metrics.top_k(np.eye(2), [0, np.nan], 1), "whole numbers"),
     (lambda: metrics.macro_f1([], [], 3), "at least one"),
     (lambda: metrics.macro_f1([0], [3], 3), r"-1\.\.2"),
@@ -75,6 +78,18 @@ def test_macro_f1_and_top_k_against_two_lines(seed):
     (lambda: costs.poison_costs([0, np.nan]), "True or False"),
     (lambda: costs.temperature(np.eye(2), np.array([0, -1])), r"labels 0\.\.1"),
     (lambda: costs.temperature(np.ones((0, 2)), np.array([])), "at least one"),
+    (lambda: costs.temperature(np.eye(2), [0]), "1 for 2 rows"),
+    (lambda: costs.temperature(np.eye(2), [0, 0.5]), "found 0.5"),
+    (lambda: costs.temperature(np.diag([np.nan, np.inf]), [0, 1]), "all finite"),
+    (lambda: costs.user_score([0], [0], np.zeros((3, 3))), "costs something"),
+    (lambda: baselines.nearest_neighbour(np.eye(3), [0, 1], np.eye(3)), "each of 3 rows, got 2"),
+    (lambda: baselines.prior_factor(pd.Series(dtype=str), np.array([], int), pd.Series(["a"]), 2), "got 0"),
+    (lambda: baselines.text_logits(pd.Series(["", "a"]), [0, 1], pd.Series(["cap"])), "none of 2 .* has a word"),
+    (lambda: baselines.LinearProbe().fit(np.eye(2), [0, 0.5], 2), "found 0.5"),
+    (lambda: baselines.LinearProbe().fit(np.eye(2), [0, np.nan], 2), "found nan"),
+    (lambda: baselines.LinearProbe().fit(np.eye(2) * 1e39, [0, 1], 2), r"within 1e\+18, found 1e\+39"),
+    (lambda: segmentation.encode(np.zeros((3, 4), bool)), r"\(3, 4\) none is set"),
+    (lambda: segmentation.merged([], "reference_code"), "got none"),
     (lambda: baselines.LinearProbe().fit(np.eye(2), [0, -100], 2), r"0\.\.1, got -100"),
     (lambda: baselines.LinearProbe().fit(np.eye(2), [0, 5], 2), r"0\.\.1, got 0\.\.5"),
     (lambda: costs.mean_cost([], [], np.eye(3)), "at least one"),
@@ -94,6 +109,7 @@ def test_macro_f1_and_top_k_against_two_lines(seed):
     (lambda: segmentation.average_precision([([], [])]), "no picture with a true mask"),
     (lambda: segmentation.average_precision([([("cap", None, np.nan)], [("cap", None)])]), "finite"),
 ])  # fmt: skip
+@pytest.mark.filterwarnings("error")
 def test_what_cannot_be_scored_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -166,6 +182,9 @@ def test_costs():
         ([-1, 0], [0, -1], costs.user_loss_costs(poisonous, unknown=True), (11 + 100.1) / 2),
     ):  # fmt: skip
         assert costs.mean_cost(truth, predicted, matrix) == pytest.approx(cost)
+    assert costs.best_constant([0, 0, 1], costs.poison_costs([True, False, False])).tolist() == [0] * 3
+    assert costs.best_constant([1, 2, -1], costs.error_costs(3, 0.1, 10)).tolist() == [1] * 3, "equals: the lowest"
+    assert costs.best_constant([1, -1, -1], costs.error_costs(3, 10, 0.1)).tolist() == [-1] * 3
     assert costs.user_score(y, p, user) == pytest.approx(1 - 20.6 / ((101 * 2 + 2 * 3) / 5))
 
 
@@ -259,6 +278,7 @@ def test_caption_fusion_joins_by_name():
     pd.testing.assert_frame_equal(baselines.fuse(image, text, "mean"), fused / 2)
     for bad, how, message in ((text.iloc[:1], "sum", "no text logits for 1"), (text, "max", "'sum', 'mean'"),
                               (text.rename(columns={0: 2}), "sum", "different classes"),
+                              (text.rename(columns={0: "0"}), "sum", "different classes: .'0', 0"),
                               (text.iloc[[0, 0, 1]], "sum", "twice")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             baselines.fuse(image, bad, how)
@@ -463,7 +483,8 @@ def test_every_task_has_its_line(study):
     value, low = (table.set_index(["task", "metric", "variant"])[name] for name in ("value", "floor"))
     assert value["closed set", "Top-1, linear probe, test", "ours"] == 1
     assert value["closed set", "macro-F1 all, linear probe, test", "ours"] == pytest.approx(4 / 5)
-    assert low["costs", "poison cost, likeliest", "paper"] == 60
+    assert low["costs", "poison cost, likeliest", "paper"] == 0.4, "all poisonous: 4 of 10 are not, at 1 each"
+    assert low["costs", "user loss, least expected", "ours"] == pytest.approx(1.0)
     assert low["few-shot", "Top-1, 1-NN", "paper"] == pytest.approx(1 / 3)
     assert (table["metric"].str.contains("uses labels") == (table["metric"] == "Top-1, online (uses labels)")).all()
     assert 0.9 < value["segmentation", "binary IoU, threshold", "ours"] < 1
@@ -531,10 +552,30 @@ def test_far_from_every_class_is_unknown():
     kept = answers != -1
     assert (answers[kept] == simpleshot(X, y, queries)[kept]).all()
     assert (fungiclef.class_or_unknown(X, y, X, share=1.0) != -1).all(), "no training image lies beyond the farthest"
-    # one image a class: no spread is known, so nothing is far
-    assert fungiclef.class_or_unknown(np.eye(3), [0, 1, 2], np.eye(3)).tolist() == [0, 1, 2]
+    assert fungiclef.class_or_unknown(X, y.astype(np.uint8), queries).dtype == np.int64 and -1 in answers
     with pytest.raises(ValueError, match="share must be a number >= 0 and <= 1"):
         fungiclef.class_or_unknown(X, y, X, share=95)
+
+
+def test_what_is_far_shows_where_classes_are_narrow():
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(10, 64)), np.repeat(np.arange(10), 20)
+    X, far = (centres[y] + noise * rng.normal(size=(200, 64)) for noise in (1e-8, 5e-8))
+    assert (fungiclef.class_or_unknown(X, y, far) == -1).all()
+    assert (fungiclef.class_or_unknown(X, y, X, share=1.0) == y).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("X", "y", "message"), [
+    (np.eye(3), [0, 1, 2], "two different images"), (np.eye(3)[[0, 1, 0, 1]], [0, 1, 0, 1], "two different images"),
+    (np.eye(3)[:1], [0], "two different images"), (np.eye(3), [0, 1, -1], r"0\.\.inf, got -1"),
+    (np.eye(3), [0, 1, np.nan], "found nan"), (np.eye(3), list("abc"), "found .*'a', 'b'"),
+    (np.eye(3), [0, 1], "2 for 3 rows"), (np.eye(3), [], "at least one"),
+    (np.eye(3)[:, :2], [0, 1, 1], "X has 3 features; expected the 2"),
+])  # fmt: skip
+def test_rejection_needs_sound_labels_and_a_spread(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        fungiclef.class_or_unknown(X, y, -np.eye(3))
 
 
 def test_the_baseline_answers_each_open_observation_once(study):

@@ -104,6 +104,9 @@ def test_split_files_may_lack_columns_or_a_header_and_needles_come_from_names_th
     assert layout.load(copy).tiles.equals(whole)
     assert layout.load(copy, needle_pattern=r"needle(?P<number>\d+)").tiles.equals(whole)
     unknown = layout.load(copy, needle_pattern="(none)").tiles
+    for pattern, message in (("(", "unterminated"), ("x", "no capture groups"), (7, "expected a pattern with a group")):
+        with pytest.raises(ValueError, match=f"^needle_pattern .*{message}"):
+            layout.load(copy, needle_pattern=pattern)
     with pytest.warns(UserWarning, match="10 tiles without needle_id"):
         layout.leakage(unknown)
     benchtop = whole["tile_id"][whole["source"] == "benchtop"]
@@ -137,6 +140,7 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     ("splits", None, r"lacks .*splits/\*.csv"),
     (BOXES, None, "bboxes/val.json"),
     (POINTS, "{", "keypoints/val.json: not a readable JSON"),
+    (POINTS, "[" * 100_000, "keypoints/val.json: not a readable JSON"),
     (POINTS, "[]", "keypoints/val.json: expected objects with images"),
     (BOXES, lambda data: data.pop("categories"), "'categories': expected objects"),
     (BOXES, lambda data: data["annotations"].append(3), "'annotations': expected objects"),
@@ -153,6 +157,8 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (POINTS, put("images", id=None), "data row 1 is without id"),
     (POINTS, put("annotations", 3, image_id=None), "data row 4 has .* not listed"),
     ("images/benchtop/needle04_a.png", SMALL, r"needle04_a.png has \(9, 8\) px"),
+    *(("images/handheld/needle07_a.png", picture, "needle07_a.png: not a readable picture")
+      for picture in (b"", b"junk", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0", b"P5 90000 90000 255 ")),
     (POINTS, put("annotations", 3, keypoints=[1, 2]), r"entry 3: keypoints must .* got \[1, 2\]"),
     (POINTS, put("annotations", keypoints=[1, "2", 2]), "entry 0: keypoints must"),
     (POINTS, put("annotations", keypoints=[1, float("nan"), 2]), "entry 0: keypoints must"),
@@ -168,6 +174,7 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     ("splits/other.csv", "file_name\n", "other.csv: the name, .* one of 'benchtop_random'"),
     (SPLIT, f"{SEVEN},train\nhandheld/needle08_a.png,train,08\n", "line 3 has 3 cells, the head 2"),
     (SPLIT, SEVEN.replace("file_name", "name") + ",train\n", "column 'file_name' is missing"),
+    (SPLIT, f"file_name, {SEVEN},a,train\n", "random.csv: the column 'file_name' stands twice"),
     (SPLIT, f"{SEVEN},\n", "split ''; expected one of 'train'"),
     (SPLIT, "file_name,split\n,train\n", "random.csv: file name '' is empty"),
     (SPLIT, "file_name,split\n/etc/passwd.png,train\n", "leaves its folder"),
@@ -178,6 +185,7 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (JSON, lambda data: data.append(1), "keypoints.json: expected objects with image_id"),
     (JSON, put(None, 3, score="high"), "data row 4 has no number as score"),
     (JSON, put(None, 3, score=float("inf")), "data row 4 has a number that is not finite"),
+    (JSON, put(None, 3, score=-(10**400)), "data row 4 has a number that is not finite"),
     (JSON, put(None, 3, category_id=2), "data row 4 has class 'category_id 2'"),
     (JSON, put(None, 3, image_id=7), "data row 4 has .* not listed: .*image_id 7"),
     (JSON, lambda data: data[3].pop("keypoints"), "entry 3: keypoints must"),
@@ -187,6 +195,7 @@ SEVEN = "file_name,split\nhandheld/needle07_a.png"
     (CSV, lambda table: table.drop(columns="w"), "data row 1 has neither a visible point x, y nor a box"),
     (CSV, column(score="x"), "boxes.csv: data row 1 has an empty cell or one that is no number"),
     (CSV, lambda table: table.assign(x=["abc", *table["x0"][1:]], y=9), "data row 1 has an empty cell or one that"),
+    (CSV, "file_name,class,x, x,y,score\na.png,stomata,1,1,2,1\n", "boxes.csv: the column 'x' stands twice"),
     (CSV, column(h=-1), "data row 1 has a box of negative size"),
     (CSV, column(file_name="benchtop/none.png"), "not listed: .*benchtop/none.png"),
     (CSV, column(file_name="../a.png"), "leaves its folder"),
@@ -232,7 +241,8 @@ def test_a_capture_is_rescaled_and_cut_row_by_row(root):
     assert np.array_equal(same[4], picture[:, 256:512, 256:512]), "at the scale itself nothing is resampled"
     flat, _ = sampling.cut_tiles(np.full((3, 640, 960), 77, np.uint8), 450)
     assert flat.shape[0] == 2 * 3 and (flat == 77).all()
-    for frame, scale, message in ((picture, 0, "> 0"), (picture, float("nan"), "> 0"), (picture[0], 360, "uint8"),
+    for frame, scale, message in ((picture, 0, "> 5"), (picture, float("nan"), "> 5"), (picture, 1e-9, "2\\^31 px"),
+                                  (picture, 1e-320, "found 1e-320"), (picture[0], 360, "uint8"),
                                   (picture, 2000, "less than a tile")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             sampling.cut_tiles(frame, scale)

@@ -204,6 +204,8 @@ def test_targets_decode_to_their_points():
     table = keypoints.predictions(heat, ["a", "b", "c"], threshold=0.5)
     assert sorted(table[["tile_id", "class", "x", "y"]].itertuples(index=False, name=None)) == sorted(truth)
     assert (table["score"] == 1).all() and list(table) == COLUMNS
+    with pytest.raises(ValueError, match="a: class must be one of 'stomata', 'pseudothecia'; found 'mite'"):
+        keypoints.targets(found([("a", "mite", 1, 1, 1.0)]), ["a"])
     # three equal maxima 15 px apart: the second falls to the first, and does not take the third with it
     chain = keypoints.targets(found([("a", STOMATA, x, 9, 1.0) for x in (50, 65, 80)]), ["a"])[0]
     assert keypoints.predictions(chain, ["a"], 0.5)["x"].tolist() == [50, 80]
@@ -250,6 +252,9 @@ def test_the_hybrid_loss_by_hand_and_by_reference():
     # foreground 4/10; background of 100 px 2.5 * 9/100; its two worst pixels 9/2; without a point the background alone
     for discs, expected in ((inside, 0.4 + 0.225 + 4.5), (0 * inside, 2.5 * 13 / 110 + 13 / 2)):
         assert keypoints.hybrid_loss(heat, torch.zeros_like(heat), discs.bool()).item() == pytest.approx(expected)
+    for share in (2, -0.1, float("nan")):
+        with pytest.raises(ValueError, match=f"hardest must be a number >= 0 and <= 1; found {share}"):
+            keypoints.hybrid_loss(*maps, hardest=share)
 
 
 def test_decoding_suppresses_neighbours_and_keeps_the_first_of_a_plateau():
@@ -311,11 +316,13 @@ def test_training_finds_points_and_keeps_the_best_weights():
     wild, history = trained(13, learning_rate=30.0, validate_every=3)
     assert history["epoch"].tolist() == [3, 6, 9, 12, 13] and history["auroc_sum"].nunique() > 1
     assert history["auroc_sum"].idxmax() < 4 and areas(wild).sum() == pytest.approx(history["auroc_sum"].max())
-    for wrong, message in (({"train": inputs["train"][:0]}, "no training tiles"),
+    for wrong, message in (({"train": inputs["train"][:0]}, "no training tiles"), ({"epochs": 0}, "epochs must be"),
+                           ({"validate_every": -1}, "validate_every .*found -1"),
+                           ({"validate_every": 0}, "validate_every must be an integer >= 1; found 0"),
                            ({"val": maps["val"][1] & False}, "no point on the val tiles"),
                            ({"train": inputs["train"] * float("nan")}, "loss became nan")):  # fmt: skip
         with pytest.raises((ValueError, FloatingPointError), match=message):
-            trained(1, **wrong)
+            trained(**{"epochs": 1} | wrong)
 
 
 def test_a_class_missing_on_val_does_not_enter_the_choice():

@@ -125,6 +125,7 @@ def test_csv_files_are_read_whole_or_refused_by_name(tmp_path):
     typed = tables.read_csv(path, text=False)
     assert typed["x"].tolist() == [1] and typed["y"].isna().all()
     broken = {b"x,y\n1,2\n3\n": "line 3 has 1 cells, the head 2", b"x\n1,2\n": "line 2 has 2 cells", b"": "No columns",
+              b"x, x,y\n1,2,3\n": "column 'x' stands twice",
               b"x\n\xf8\n": "decode", "x\n1\n".encode("utf-16"): "decode"}  # fmt: skip
     for content, reason in broken.items():
         path.write_bytes(content)
@@ -157,6 +158,7 @@ def test_names_of_files_tell_rows_apart_and_stay_in_their_folder():
 def test_vectors_by_hand():
     X = np.array([[3.0, 4], [0, 0], [0, 2]])
     assert vectors.unit(X).tolist() == [[0.6, 0.8], [0, 0], [0, 1]]
+    assert np.allclose(vectors.unit([[1e200, -1e200], [1e-200, 1e-200]]), [[0.5**0.5, -(0.5**0.5)], [0.5**0.5] * 2])
     assert vectors.class_means(X, [2, 0, 2], 4).tolist() == [[0, 0], [0, 0], [1.5, 3], [0, 0]]
     assert vectors.centred(X, X[2]).tolist() == [[3 / 13**0.5, 2 / 13**0.5], [0, -1], [0, 0]]
     centres = np.array([[5.0, 0], [0, 0], [0, 0], [0, 3]])
@@ -169,6 +171,8 @@ def test_vectors_by_hand():
             vectors.unit(bad)
     with pytest.raises(ValueError, match=r"0\.\.1, got 0\.\.2"):
         vectors.class_means(X, [2, 0, 2], 2)
+    with pytest.raises(ValueError, match="each of 1 rows"):
+        vectors.class_means(X[:1], [2, 0, 2], 3)
 
 
 def test_features_are_joined_by_key():

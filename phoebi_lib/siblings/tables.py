@@ -9,29 +9,33 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 
 
-def read_csv(path: str | Path, columns: Iterable[str] = (), *, text: bool = True) -> pd.DataFrame:
+def read_csv(path: str | Path, columns: Iterable[str] = (), *, text: bool | Iterable[str] = True) -> pd.DataFrame:
     """Return a CSV file in UTF-8, with or without a byte-order mark, as a table.
 
     Args:
         path: the file.
         columns: those that it must have.
-        text: every cell as text, an empty one as ""; else numbers where a column holds nothing else, NaN where empty.
+        text: every cell as text, an empty one as ""; else numbers where a column holds nothing else, NaN where empty,
+            but for the columns listed here.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: it is empty, not in UTF-8, a row has more or fewer cells than the head (file and line are named), or
-            a column is missing.
+        ValueError: it is empty, not in UTF-8, a row has more or fewer cells than the head (file and line are named), a
+            column stands there twice, or one is missing.
     """
-    as_text = {"dtype": str, "keep_default_na": False} if text else {"low_memory": False}
+    types = str if text is True else dict.fromkeys(text or (), str)
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream)
-            head = len(next(reader, []))
+            names = [name.strip() for name in next(reader, [])]
+            if twice := [name for name in names if name and names.count(name) > 1]:
+                raise ValueError(f"the column {twice[0]!r} stands twice in the head")
+            head = len(names)
             # pandas fills short rows and shifts the columns of long ones
             for row in reader:
                 if row and len(row) != head:
                     raise ValueError(f"line {reader.line_num} has {len(row)} cells, the head {head}")
-        table = pd.read_csv(path, encoding="utf-8-sig", **as_text)
+        table = pd.read_csv(path, encoding="utf-8-sig", dtype=types, keep_default_na=text is not True, low_memory=False)
     except (ValueError, csv.Error) as error:
         reason = str(error).strip()
         raise ValueError(f"{path}: {reason}; expected a CSV in UTF-8, a head and rows of as many cells") from error

@@ -25,12 +25,19 @@ def finite(X: ArrayLike) -> np.ndarray:
 
 def unit(X: ArrayLike) -> np.ndarray:
     """Return rows of unit norm, a row of zeros as it is. Raises as :func:`finite`."""
-    return normalize(finite(X))
+    X = finite(X)
+    Y = normalize(X)
+    # rows whose squares over- or underflow
+    if (odd := X.any(axis=1) & ~np.isclose(np.einsum("nd,nd->n", Y, Y), 1)).any():
+        Y[odd] = normalize(X[odd] / np.abs(X[odd]).max(axis=1, keepdims=True))
+    return Y
 
 
 def class_means(X: np.ndarray, y: ArrayLike, n_classes: int) -> np.ndarray:
-    """Return the mean feature of each class 0..C-1, (C, D), zeros without a row. ValueError for another label."""
+    """Return the mean feature of each class 0..C-1, (C, D), zeros without a row. ValueError for other labels."""
     y, sums = np.asarray(y), np.zeros((n_classes, X.shape[1]))
+    if y.shape != (len(X),) or not y.size or y.dtype.kind not in "iu":
+        raise ValueError(f"expected a whole number as label of each of {len(X)} rows; got {y.dtype} {y.shape}")
     if y.min() < 0 or y.max() >= n_classes:
         raise ValueError(f"training labels must lie in 0..{n_classes - 1}, got {y.min()}..{y.max()}")
     np.add.at(sums, y, X)

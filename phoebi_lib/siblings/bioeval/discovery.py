@@ -37,8 +37,8 @@ def labelled_rows(old: ArrayLike, share: float = 0.8) -> np.ndarray:
     whatever the seed of the clustering. Raises ValueError for a share outside 0..1 or one that labels no image.
     """
     candidates = np.flatnonzero(old)
-    n = int(share * len(candidates))
-    if not 0 < share <= 1 or not n:
+    n = int(share * len(candidates)) if 0 < share <= 1 else 0
+    if not n:
         raise ValueError(f"share {share!r} of {len(candidates)} Old images labels none; expected above 0, to 1")
     labelled = np.zeros(len(old), bool)
     labelled[np.random.RandomState(0).choice(candidates, n, replace=False)] = True
@@ -63,13 +63,13 @@ def semi_supervised_kmeans(
         seed: of k-means++.
 
     Raises:
-        ValueError: no unlabelled row, ``k`` below the number of labelled classes, or no iteration.
+        ValueError: no labelled or no unlabelled row, ``k`` below the number of labelled classes, or no iteration.
     """
     check_number("semi_supervised_kmeans", "iterations", iterations, 1, integer=True)
     names, own = np.unique(np.asarray(classes), return_inverse=True)
-    if k < len(names) or not len(unlabelled):
+    if not 0 < len(names) <= k or not len(unlabelled):
         raise ValueError(f"k = {k} clusters for {len(names)} labelled classes and {len(unlabelled)} unlabelled images; "
-                         "expected at least as many clusters as classes, and an image to cluster")  # fmt: skip
+                         "expected a class, at least as many clusters as classes, and an image to cluster")  # fmt: skip
     rng, centres = np.random.default_rng(seed), class_means(labelled, own, len(names))
     distance = nearest(unlabelled, centres)[1]
     for _ in range(k - len(names)):

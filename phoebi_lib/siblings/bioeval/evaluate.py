@@ -15,6 +15,19 @@ from phoebi_lib.siblings.run import SiblingRun
 Scores = tuple[pd.DataFrame, dict[str, float]]
 
 
+def read_tables(run: SiblingRun) -> dict[str, pd.DataFrame]:
+    """Return the table of each data set whose folder is below ``run.root``, by the name of the folder.
+
+    Raises:
+        FileNotFoundError: none is there.
+        ValueError: as the loaders.
+    """
+    tables = {name: load(run.root / name) for name, load in LOADERS.items() if (run.root / name).is_dir()}
+    if not tables:
+        raise FileNotFoundError(f"{run.root}: holds none of the folders {', '.join(LOADERS)}")
+    return tables
+
+
 def evaluate(run: SiblingRun) -> pd.DataFrame:
     """Return ``task, metric, variant, value, floor, n_images``, one line per task and main metric; values 0..1.
 
@@ -26,19 +39,15 @@ def evaluate(run: SiblingRun) -> pd.DataFrame:
     direction has (there smaller is better); NaN for the Fisher ratio, which has no upper end either.
 
     Raises:
-        FileNotFoundError: no data set is there.
+        FileNotFoundError: as :func:`read_tables`.
         ValueError: as the loaders and protocols.
     """
     lines = []
-    for name, load in LOADERS.items():
-        if (run.root / name).is_dir():
-            table = load(run.root / name)
-            frame, floors = _TASKS[name](table, run.features(table["path"], folder=name), run.seed)
-            # the first line of a metric is the one without defects of the published code
-            main = frame[frame["metric"].isin(floors)].drop_duplicates("metric")
-            lines.append(main.assign(floor=main["metric"].map(floors)))
-    if not lines:
-        raise FileNotFoundError(f"{run.root}: holds none of the folders {', '.join(LOADERS)}")
+    for name, table in read_tables(run).items():
+        frame, floors = _TASKS[name](table, run.features(table["path"], folder=name), run.seed)
+        # the first line of a metric is the one without defects of the published code
+        main = frame[frame["metric"].isin(floors)].drop_duplicates("metric")
+        lines.append(main.assign(floor=main["metric"].map(floors)))
     return pd.concat(lines, ignore_index=True)[["task", "metric", "variant", "value", "floor", "n_images"]]
 
 

@@ -11,6 +11,7 @@ from phoebi_lib.decoders.checks import check_choice
 from phoebi_lib.metrics import exact_match, macro_f1, per_class_f1
 from phoebi_lib.siblings.bioeval.layout import LABELS
 from phoebi_lib.siblings.bioeval.protocol import splits, summary
+from phoebi_lib.siblings.vectors import finite
 
 #: The published training of both heads, beside its rate: images a batch, epochs, hidden units, share dropped.
 BATCH, EPOCHS, HIDDEN, DROPOUT = 256, 50, 512, 0.5
@@ -24,10 +25,10 @@ def fit_head(X: np.ndarray, Y: np.ndarray, rate: float, epochs: int = EPOCHS, se
     """Return the head Linear-Dropout-Linear, without a non-linearity, trained on features (N, D), labels (N, K) 0/1.
 
     Adam at ``rate``, which is halved after every two fifths of the epochs (20 of the published 50); no validation, the
-    last epoch counts.
+    last epoch counts. Raises ValueError for features that are not finite.
     """
     device = workspace.device()
-    X, Y = (torch.tensor(values, dtype=torch.float32, device=device) for values in (X, Y))
+    X, Y = (torch.tensor(values, dtype=torch.float32, device=device) for values in (finite(X), Y))
     # the weights, the batches and the dropout come from the seed; the caller's generators stay as they are
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -48,10 +49,10 @@ def predict(head: torch.nn.Sequential, X: np.ndarray, variant: str = "paper", se
     """Return the labels (N, K), 0/1, of features (N, D).
 
     ``paper``: a label is present where its logit exceeds 0, that is probability 0.5. ``reference_code``: where it
-    exceeds 0.5 (probability 0.62), with dropout left on, drawn from ``seed``.
+    exceeds 0.5 (probability 0.62), with dropout left on, drawn from ``seed``. Raises as :func:`fit_head`.
     """
     threshold, dropout = SCORING[variant]
-    X = torch.tensor(X, dtype=torch.float32, device=next(head.parameters()).device)
+    X = torch.tensor(finite(X), dtype=torch.float32, device=next(head.parameters()).device)
     with torch.random.fork_rng(), torch.inference_mode():
         torch.manual_seed(seed)
         logits = head.train(dropout)(X).cpu().numpy()

@@ -33,9 +33,11 @@ def diff(a: np.ndarray, b: np.ndarray, *, classifier: str = "SimpleShot", seed: 
         classifier: SimpleShot or logistic regression.
         seed: of the folds.
 
-    Raises ValueError for another classifier.
+    Raises ValueError for another classifier, and fewer than five images of a variant.
     """
     check_choice("diff", "classifier", classifier, tuple(_CLASSIFIERS))
+    if min(len(a), len(b)) < 5:
+        raise ValueError(f"diff: {len(a)} and {len(b)} images of the variants; expected five of each, one per fold")
     X, y = np.concatenate([a, b]), np.repeat([0, 1], [len(a), len(b)])
     told = np.empty_like(y)
     for fit, held in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
@@ -89,21 +91,28 @@ def intra_species(table: pd.DataFrame, features: pd.DataFrame, *, classifier: st
         classifier: of Diff; species with fewer than ten images of a variant are left out of Diff alone.
 
     Raises:
-        ValueError: no species has ten images of each variant, fewer than three species, or unusable features.
+        ValueError: no species has ten images of each variant, fewer than three species, a species (named) whose images
+            are all alike, or unusable features.
     """
+    check_choice("intra-species", "classifier", classifier, tuple(_CLASSIFIERS))
     X = unit(features_of(features, table["path"], "intra-species"))
     species, variants = table["species"].to_numpy(str), table["variant"].to_numpy(str)
     first = variants == min(variants)
-    pairs = [(X[first & (species == name)], X[~first & (species == name)]) for name in np.unique(species)]
-    enough = [pair for pair in pairs if min(map(len, pair)) >= ENOUGH]
+    pairs = {name: (X[first & (species == name)], X[~first & (species == name)]) for name in np.unique(species)}
+    enough = {name: pair for name, pair in pairs.items() if min(map(len, pair)) >= ENOUGH}
     if not enough:
         raise ValueError(f"intra-species: no species has {ENOUGH} images of each variant")
-    shares, chance = orthogonality(*(np.stack([pair[side].mean(axis=0) for pair in pairs]) for side in (0, 1)))
-    n, n_enough = len(X), sum(len(a) + len(b) for a, b in enough)
-    records = [(f"Diff, accuracy of {classifier}", diff(*pair, classifier=classifier, seed=seed), n_enough)
-               for pair in enough]  # fmt: skip
+    shares, chance = orthogonality(*(np.stack([pair[side].mean(axis=0) for pair in pairs.values()]) for side in (0, 1)))
+    n, n_enough = len(X), sum(len(a) + len(b) for a, b in enough.values())
+    records = []
+    for name, pair in enough.items():
+        try:
+            told = diff(*pair, classifier=classifier, seed=seed)
+        except ValueError as error:
+            raise ValueError(f"intra-species, species {str(name)!r}: {error}") from error
+        records.append((f"Diff, accuracy of {classifier}", told, n_enough))
     records += [("Align, accuracy", align(X, species, variants), n)]
-    records += [("Fisher ratio", fisher_ratio(*pair), n) for pair in pairs]
+    records += [("Fisher ratio", fisher_ratio(*pair), n) for pair in pairs.values()]
     records += [("share between species", share, n) for share in shares]
     records += [("share between species, chance", chance, n)]
     return summary("intra-species", [("ours", *record) for record in records])

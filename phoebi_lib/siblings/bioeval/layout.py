@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,7 +93,8 @@ def intra_species(root: str | Path) -> pd.DataFrame:
     """
     file = Path(root) / "metadata.csv"
     raw = read_csv(file, ("image_path", "species", "variant"))
-    table = keyed(raw.assign(path=raw["image_path"]), file, filled=("species", "variant"))
+    names = {name: raw[name].str.strip() for name in ("species", "variant")}
+    table = keyed(raw.assign(path=raw["image_path"], **names), file, filled=names)
     if len(names := sorted(table["variant"].unique())) != 2:
         raise ValueError(f"{file}: expected two variants, found {', '.join(names)}")
     variants = table.groupby("species")["variant"].nunique()
@@ -123,10 +125,12 @@ def awa2(root: str | Path) -> pd.DataFrame:
     if unknown := [name for name in (*seen, *unseen) if name not in classes]:
         raise ValueError(f"{root}: class {unknown[0]!r} of the class lists is not in classes.txt")
     file, shape = root / "predicate-matrix-binary.txt", (len(classes), len(attributes))
-    with _expected(f"{file}: expected {shape[0]} x {shape[1]} numbers 0 or 1, as classes and predicates have lines"):
+    what = f"{file}: expected {shape[0]} x {shape[1]} numbers 0 or 1, as classes and predicates have lines"
+    # numpy warns of an empty file, which is refused below
+    with _expected(what), warnings.catch_warnings(action="ignore"):
         matrix = np.loadtxt(file, ndmin=2, encoding="utf-8-sig")
         if matrix.shape != shape or not np.isin(matrix, (0, 1)).all():
-            raise ValueError(f"found {matrix.shape}, values from {matrix.min()} to {matrix.max()}")
+            raise ValueError(f"found {matrix.shape}, values {np.unique(matrix)[:5].tolist()}")
     table = _pictures(root, "JPEGImages", [*seen, *unseen])
     kind = {(45, 5): "paper_shape", (40, 10): "official"}.get((len(seen), len(unseen)), "custom")
     table = table.assign(split=np.where(table["class"].isin(seen), "train", "test"), lists=kind)
@@ -232,7 +236,7 @@ def _expected(what: str) -> Iterator[None]:
     """Say what was expected where reading a file fails."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{what}; {type(error).__name__}: {error}") from error
 
 

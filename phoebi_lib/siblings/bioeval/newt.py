@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from phoebi_lib.decoders.checks import check_number
 from phoebi_lib.siblings.bioeval.protocol import splits, summary
 from phoebi_lib.siblings.vectors import centred, unit
 
@@ -49,8 +50,10 @@ def newt(table: pd.DataFrame, features: pd.DataFrame, *, draws: int = 100, runs:
         runs: searches with seeds from ``seed`` on.
 
     Raises:
-        ValueError: a task without a test image or with one class in training (named), or unusable features.
+        ValueError: no task or run, a task without a test image or with one class in training (named), or unusable
+            features.
     """
+    check_number("NeWT", "runs", runs, 1, integer=True)
     parts = []
     for task, rows in table.groupby("task"):
         (train, X), (test, Z) = splits(rows, features, f"NeWT task {task!r}")
@@ -61,6 +64,8 @@ def newt(table: pd.DataFrame, features: pd.DataFrame, *, draws: int = 100, runs:
         for run in range(seed, seed + runs):
             svm, classifier = fit_svm(X, train["label"].to_numpy(), draws=draws, seed=run)
             parts.append(test.assign(prediction=svm.predict(Z), classifier=classifier, run=run))
+    if not parts:
+        raise ValueError(f"NeWT: no task among {len(table)} rows; expected one at least")
     return pd.concat(parts, ignore_index=True)
 
 

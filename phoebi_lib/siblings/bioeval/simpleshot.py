@@ -29,10 +29,17 @@ def simpleshot(support: ArrayLike, classes: ArrayLike, query: ArrayLike) -> np.n
         query: (Q, D).
 
     Raises:
-        ValueError: fewer than two classes, or support features that are all alike.
+        ValueError: shapes that do not fit, classes of kinds that do not sort, fewer than two classes, or support
+            features that are all alike.
     """
-    names, codes = np.unique(np.asarray(classes), return_inverse=True)
-    support, query = unit(support), unit(query)
+    support, query, classes = unit(support), unit(query), np.asarray(classes)
+    if classes.shape != support.shape[:1] or query.shape[1] != support.shape[1]:
+        raise ValueError(f"SimpleShot: support {support.shape}, classes {classes.shape} and query {query.shape} do not "
+                         "fit together; expected (S, D), (S,) and (Q, D)")  # fmt: skip
+    try:
+        names, codes = np.unique(classes, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"SimpleShot: classes {list(classes[:3])}, ...; expected texts or numbers alone") from error
     if len(names) < 2 or np.ptp(support, axis=0).max() < 1e-12:
         raise ValueError(f"SimpleShot: {len(names)} classes in the support, or features that are all alike; "
                          "expected two classes and two different vectors at least")  # fmt: skip

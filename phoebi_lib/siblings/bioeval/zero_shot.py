@@ -26,14 +26,18 @@ def class_names(table: pd.DataFrame, form: str = "asis") -> pd.Series:
     BioCLIP 2 takes ``taxonomic+common`` for camera traps and rare species, ``asis`` elsewhere.
 
     Raises:
-        ValueError: unknown form, or a column that it needs is not there.
+        ValueError: unknown form, a column that it needs is not there, or a cell of it that is no text.
     """
     check_choice("class_names", "form", form, FORMS)
     if form.endswith("+common"):
         return class_names(table, form.partition("+")[0]) + " with common name " + class_names(table, "common")
     ranks = [rank for rank in RANKS if rank in table or rank in RANKS[-2:]]
     columns = {"asis": ["class"], "common": ["common_name"], "scientific": list(RANKS[-2:]), "taxonomic": ranks}[form]
-    return require(table, columns, f"names of the form {form!r}")[columns].agg(" ".join, axis=1)
+    cells = require(table, columns, f"names of the form {form!r}")[columns]
+    if (bad := ~cells.map(lambda cell: isinstance(cell, str)).all(axis=1).to_numpy()).any():
+        raise ValueError(f"names of the form {form!r}: data row {bad.argmax() + 1} has {cells[bad].iloc[0].to_dict()}; "
+                         "expected texts")  # fmt: skip
+    return cells.agg(" ".join, axis=1)
 
 
 def class_text(prompts: ArrayLike) -> np.ndarray:
@@ -60,13 +64,13 @@ def zero_shot(images: ArrayLike, labels: ArrayLike, text: ArrayLike, task: str =
         text: (C, D), from :func:`class_text`.
 
     Raises:
-        ValueError: no image, shapes that do not fit, features not finite, or a label outside 0..C-1.
+        ValueError: no image, shapes that do not fit, features not finite, or a label that is no whole number in 0..C-1.
     """
     images, labels, text = unit(images), np.asarray(labels), unit(text)
     if labels.shape != images.shape[:1] or images.shape[1] != text.shape[1]:
         raise ValueError(f"images {images.shape}, labels {labels.shape} and text {text.shape} do not fit together")
-    if not np.isin(labels, range(len(text))).all():
-        raise ValueError(f"expected labels from 0 to {len(text) - 1}, got {labels.min()} to {labels.max()}")
+    if (bad := labels[~np.isin(labels, range(len(text)))] if labels.dtype.kind in "iu" else labels).size:
+        raise ValueError(f"expected labels from 0 to {len(text) - 1}, whole numbers; got {bad[:5].tolist()}")
     cosine = images @ text.T
     lead = cosine - cosine[np.arange(len(labels)), labels][:, None]
     first = np.arange(len(text)) < labels[:, None]

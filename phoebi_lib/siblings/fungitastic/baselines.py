@@ -23,6 +23,7 @@ from phoebi_lib import workspace
 from phoebi_lib.decoders.checks import check_choice
 from phoebi_lib.decoders.training import minimise
 from phoebi_lib.siblings.fungitastic.layout import Split, column
+from phoebi_lib.siblings.fungitastic.metrics import row_labels
 from phoebi_lib.siblings.vectors import finite, unit
 
 #: What the paper's Table 5 combines, by its letters.
@@ -30,6 +31,8 @@ ATTRIBUTES = {"H": "habitat", "M": "month", "S": "substrate", "MS": "metaSubstra
 SETS = ("H", "M", "S", "MS", "H+M", "H+S", "H+MS", "M+S", "M+MS", "H+M+S", "H+M+MS")
 
 _EPOCHS, _BATCH = 30, 64
+# of features; Adam squares gradients, in float32
+_LARGEST = 1e18
 
 
 def as_bytes(X: ArrayLike) -> np.ndarray:
@@ -42,6 +45,8 @@ def as_bytes(X: ArrayLike) -> np.ndarray:
 
 def nearest_neighbour(X_train: np.ndarray, y_train: ArrayLike, X: np.ndarray) -> np.ndarray:
     """Return the label of the training row with the largest inner product, (N,); the lowest label among equals."""
+    if len(y_train) != len(X_train):
+        raise ValueError(f"nearest_neighbour: expected a label for each of {len(X_train)} rows, got {len(y_train)}")
     order = np.argsort(y_train, kind="stable")
     bank, y_train = X_train[order], np.asarray(y_train)[order]
     # block by block: all inner products of a large test set would fill the memory
@@ -66,10 +71,11 @@ class LinearProbe:
     seed: int = 0
 
     def fit(self, X: ArrayLike, y: ArrayLike, n_classes: int) -> LinearProbe:
-        """Train on labels 0..C-1. Raises ValueError for features that are not finite, or another label."""
-        if np.min(y) < 0 or np.max(y) >= n_classes:
-            raise ValueError(f"training labels must lie in 0..{n_classes - 1}, got {np.min(y)}..{np.max(y)}")
-        rows = torch.from_numpy(finite(X).astype(np.float32)).to(workspace.device())
+        """Train on labels 0..C-1. Raises ValueError for features beyond 1e18 or not finite, or another label."""
+        X, y = finite(X), row_labels(X, y, n_classes)
+        if (largest := np.abs(X).max()) > _LARGEST:
+            raise ValueError(f"LinearProbe: features must lie within {_LARGEST:g}, found {largest:g}; scale them")
+        rows = torch.from_numpy(X.astype(np.float32)).to(workspace.device())
         labels = torch.tensor(y, dtype=torch.int64, device=rows.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -114,8 +120,10 @@ def floor_scores(y_train: ArrayLike, n_images: int, n_classes: int, kind: str, s
 def prior_factor(train_values: pd.Series, y_train: np.ndarray, values: pd.Series, n_classes: int) -> np.ndarray:
     """Return ``p(c|a) / p(c)`` of each row's attribute value, (N, C), by counting training rows.
 
-    A value without a training row, or none, gives 1; so does a class without one.
+    A value without a training row, or none, gives 1; so does a class without one. ValueError for no training row.
     """
+    if not len(y_train):
+        raise ValueError("prior_factor needs training rows to count, got 0")
     counts = pd.crosstab(train_values.to_numpy(), y_train).reindex(columns=range(n_classes), fill_value=0)
     given = counts.div(counts.sum(axis=1), axis=0).reindex(values.to_numpy())
     return (given / (np.bincount(y_train, minlength=n_classes) / len(y_train))).fillna(1.0).to_numpy()
@@ -152,6 +160,8 @@ def text_logits(train: pd.Series, y_train: np.ndarray, captions: pd.Series, clas
     """
     default = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
     model, texts = clone(default if classifier is None else classifier), captions.to_numpy()
+    if classifier is None and not train.str.contains(r"\w\w").any():
+        raise ValueError(f"none of {len(train)} training captions has a word; expected one of two letters at least")
     model.fit(train.to_numpy(), y_train)
     values = model.predict_log_proba(texts) if hasattr(model, "predict_log_proba") else model.decision_function(texts)
     if values.ndim == 1:
@@ -171,7 +181,7 @@ def fuse(image: pd.DataFrame, text: pd.DataFrame, how: str = "sum") -> pd.DataFr
         raise ValueError("a picture is given twice")
     if missing := image.index.difference(text.index).tolist():
         raise ValueError(f"no text logits for {len(missing)} pictures, such as {', '.join(map(str, missing[:5]))}")
-    if other := sorted(set(image.columns) ^ set(text.columns)):
+    if other := sorted(set(image.columns) ^ set(text.columns), key=repr):
         raise ValueError(f"image and text know different classes: {other[:5]}")
     total = image + text.loc[image.index, image.columns]
     return total / 2 if how == "mean" else total

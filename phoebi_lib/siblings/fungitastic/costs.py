@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from phoebi_lib.siblings.fungitastic.metrics import ids
+from phoebi_lib.siblings.fungitastic.metrics import ids, row_labels
 
 _TIE = 1e-12
 
@@ -54,7 +54,19 @@ def mean_cost(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
 
 def user_score(y: ArrayLike, predicted: ArrayLike, costs: np.ndarray) -> float:
     """Return BioBench's ``1 - loss / worst loss``, 0..1; the worst answer to each image is the dearest of its row."""
-    return 1.0 - mean_cost(y, predicted, costs) / float(costs[ids(y)[0]].max(axis=1).mean())
+    cost, worst = mean_cost(y, predicted, costs), float(costs[ids(y)[0]].max(axis=1).mean())
+    if not worst > 0:
+        raise ValueError(f"user_score needs an answer that costs something; the worst here cost {worst} per image")
+    return 1.0 - cost / worst
+
+
+def best_constant(y: ArrayLike, costs: np.ndarray) -> np.ndarray:
+    """Return the one answer that costs least when given to every image, -1 for unknown, (N,): a floor without pictures.
+
+    It is chosen on the labels themselves, -1..C-1, so no other answer that sees no picture is better.
+    """
+    columns = [*range(len(costs) - 1), -1]
+    return np.full(len(y), min(columns, key=lambda answer: mean_cost(y, np.full(len(y), answer), costs)))
 
 
 def least_expected_cost(probabilities: ArrayLike, costs: np.ndarray, *, may_reject: bool = False) -> np.ndarray:
@@ -83,10 +95,11 @@ def least_expected_cost(probabilities: ArrayLike, costs: np.ndarray, *, may_reje
 def temperature(logits: np.ndarray, y: np.ndarray) -> float:
     """Return the T, 0.01..100, for which ``softmax(logits / T)`` has the highest likelihood on labels 0..C-1, (N,).
 
-    Raises ValueError for no label, or another one.
+    Raises ValueError for other labels, none, or not one for each row, and for logits that are not finite.
     """
-    if not len(y) or np.min(y) < 0 or np.max(y) >= logits.shape[1]:
-        raise ValueError(f"temperature needs labels 0..{logits.shape[1] - 1}, at least one")
+    if np.ndim(logits) != 2 or not np.isfinite(logits).all():
+        raise ValueError(f"temperature needs logits (N, C), all finite; got {np.shape(logits)}")
+    y = row_labels(logits, y, logits.shape[1])
 
     def loss(log_t: float) -> float:
         return -log_softmax(logits / np.exp(log_t), axis=1)[np.arange(len(y)), y].mean()

@@ -159,7 +159,8 @@ class Study:
 def evaluate(run: SiblingRun, broken_captions: tuple[str, ...] = ()) -> pd.DataFrame:
     """Return ``task, metric, variant, value, floor, n_images``: 0..1, costs in their unit.
 
-    ``floor`` is what sees no picture: the largest training class, a constant open-set score, a mask of the whole frame.
+    ``floor`` is what sees no picture: the largest training class, the answer that costs least if given to all images, a
+    constant open-set score, a mask of the whole frame.
 
     Raises FileNotFoundError or ValueError for data that lack a split or are damaged, as :mod:`~.layout` says.
     """
@@ -168,8 +169,10 @@ def evaluate(run: SiblingRun, broken_captions: tuple[str, ...] = ()) -> pd.DataF
 
 
 def _lines(study: Study) -> Iterator[_Line]:
-    def line(task: str, metric: str, variant: str, score: Callable, y: np.ndarray, answers: np.ndarray) -> _Line:
-        constant = np.full(len(y), study.majority("FewShot" if task == "few-shot" else "all"))
+    def line(task: str, metric: str, variant: str, score: Callable, y: np.ndarray, answers: np.ndarray,
+             constant: np.ndarray | None = None) -> _Line:  # fmt: skip
+        if constant is None:
+            constant = np.full(len(y), study.majority("FewShot" if task == "few-shot" else "all"))
         return task, metric, variant, float(score(y, answers)), float(score(y, constant)), len(y)
 
     def top1(y: np.ndarray, answers: np.ndarray) -> float:
@@ -198,8 +201,9 @@ def _lines(study: Study) -> Iterator[_Line]:
     matrices = {"poison cost": costs.poison_costs(poisonous), "user loss": costs.user_loss_costs(poisonous)}
     for name, matrix in matrices.items():
         cost = partial(costs.mean_cost, costs=matrix)
-        yield line("costs", f"{name}, likeliest", "paper", cost, y, p.argmax(axis=1))
-        yield line("costs", f"{name}, least expected", "ours", cost, y, costs.least_expected_cost(p, matrix))
+        blind = costs.best_constant(y, matrix)
+        yield line("costs", f"{name}, likeliest", "paper", cost, y, p.argmax(axis=1), blind)
+        yield line("costs", f"{name}, least expected", "ours", cost, y, costs.least_expected_cost(p, matrix), blind)
     image, text = study.logits()
     for name, scores in (("text", text), ("image + text", baselines.fuse(image, text))):
         yield line("captions", f"Top-1, {name}", "reference_code", top1, test.y, scores.to_numpy().argmax(axis=1))
@@ -211,8 +215,9 @@ def _lines(study: Study) -> Iterator[_Line]:
     answers = cosine_similarity(X, study.centroids()).argmax(axis=1)
     yield line("observations", "Top-1, centroid", "ours", top1, layout.labels(table), answers)
     table, answers = study.class_or_unknown()
-    score = partial(costs.user_score, costs=costs.user_loss_costs(poisonous, unknown=True))
-    yield line("observations", "user score, SimpleShot and rejection", "ours", score, layout.labels(table), answers)
+    y, matrix = layout.labels(table), costs.user_loss_costs(poisonous, unknown=True)
+    score, name = partial(costs.user_score, costs=matrix), "user score, SimpleShot and rejection"
+    yield line("observations", name, "ours", score, y, answers, costs.best_constant(y, matrix))
     pairs = segmentation.mask_pairs(study.run.root)
     frame = {"binary IoU": float(np.mean([segmentation.merged(truth).mean() for _, truth in pairs.values()]))}
     for metric, value in segmentation.thresholded(pairs).items():

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
 from sklearn.covariance import LedoitWolf
 
 from phoebi_lib.decoders.checks import check_choice, check_number
 from phoebi_lib.siblings.bioeval.simpleshot import simpleshot
 from phoebi_lib.siblings.fungitastic.layout import UNKNOWN, column, labels, on_disk, read_table, source
+from phoebi_lib.siblings.fungitastic.metrics import row_labels
 from phoebi_lib.siblings.tables import read_csv, require
-from phoebi_lib.siblings.vectors import class_means, nearest, unit
+from phoebi_lib.siblings.vectors import class_means, unit
 
 _PICTURES_2023 = {"train": "DF20_300", "val": "DF21_300"}
 
@@ -33,11 +35,12 @@ def read_captions(root: str | Path, table: pd.DataFrame, broken: Collection[str]
 
     Raises ValueError for captions that are missing or no text (named), a file that is no JSON, or two of one name.
     """
-    read, folder = table[~table["filename"].isin(list(broken))], Path(root) / "captions"
+    broken = [broken] if isinstance(broken, str) else list(broken)
+    read, folder = table[~table["filename"].isin(broken)], Path(root) / "captions"
     if not folder.is_dir():
         texts = column(read, "captions")
     else:
-        files = sorted(folder.rglob("*.json"))
+        files = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".json")
         found = {path.stem.lower(): path for path in files}
         if twice := sorted(set(files) - set(found.values())):
             raise ValueError(f"{twice[0]}: a second caption file for {twice[0].stem}")
@@ -51,8 +54,8 @@ def read_captions(root: str | Path, table: pd.DataFrame, broken: Collection[str]
 
 def _text(path: Path | None) -> object:
     try:
-        text = json.loads(path.read_text(encoding="utf-8")) if path else None
-    except ValueError as error:
+        text = json.loads(path.read_text(encoding="utf-8-sig")) if path else None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: no JSON ({error}); list {path.stem} as broken to go on without it") from error
     return text.get("caption") if isinstance(text, dict) else text
 
@@ -64,10 +67,9 @@ def read_2023(root: str | Path, split: str) -> pd.DataFrame:
     """
     check_choice("FungiCLEF 2023", "split", split, tuple(_PICTURES_2023))
     table = read_table(Path(root) / f"FungiCLEF2023_{split}_metadata_PRODUCTION.csv", "image_path")
-    column(table, "class_id")
+    labels(table, "class_id")
     table = table.drop(columns=["category_id", "filename"], errors="ignore")
     table = table.rename(columns={"class_id": "category_id", "image_path": "filename"})
-    labels(table)
     names = on_disk(Path(root) / _PICTURES_2023[split], table["filename"])
     return table.assign(filename=[f"{_PICTURES_2023[split]}/{name}" for name in names])
 
@@ -87,14 +89,16 @@ def read_poison_list(path: str | Path, n_classes: int) -> np.ndarray:
 def read_submission(submission: pd.DataFrame, observations: Collection[int]) -> pd.Series:
     """Return the ``class_id`` of each of ``observations``, in their order.
 
-    Raises ValueError unless there is exactly one row per observation and none besides.
+    Raises ValueError unless there is exactly one row per observation and none besides, or as :func:`~.layout.labels`.
     """
-    answers = require(submission, ("observationID", "class_id"), "submission").set_index("observationID")["class_id"]
-    wanted = pd.Index(observations).unique()
-    if answers.index.has_duplicates or set(answers.index) != set(wanted):
-        missing = wanted.difference(answers.index)
+    require(submission, ("observationID", "class_id"), "submission")
+    answers = submission.assign(class_id=labels(submission, "class_id")).set_index("observationID")["class_id"]
+    wanted, given = pd.Index(observations).unique(), answers.index
+    odd = {"missing": wanted[~wanted.isin(given)], "surplus": given[~given.isin(wanted)],
+           "given twice": given[given.duplicated()]}  # fmt: skip
+    if any(map(len, odd.values())):
         raise ValueError(f"submission: expected a row for each of {len(wanted)} observations, got {len(answers)}; "
-                         f"missing: {missing[:5].tolist()}")  # fmt: skip
+                         + "; ".join(f"{what}: {its[:5].tolist()}" for what, its in odd.items()))  # fmt: skip
     return answers.loc[wanted]
 
 
@@ -104,8 +108,13 @@ def by_observation(table: pd.DataFrame, X: np.ndarray) -> tuple[pd.DataFrame, np
     Args:
         table: one row per image; X: (N, D), in the same order.
 
-    Raises ValueError for an observation with several labels.
+    Raises ValueError for an observation with several labels, an image without one, or another number of features.
     """
+    given = column(table, "observationID")
+    if (bad := given.isna().to_numpy() | (pd.factorize(given.map(type))[0] > 0)).any():
+        i, found = bad.argmax(), given[bad].tolist()[0]
+        raise ValueError(f"{source(table)}: data row {i + 1} has observationID {found!r}; expected one for each image, "
+                         "all of them numbers or all text")  # fmt: skip
     groups = table.groupby("observationID")
     if "category_id" in table and (several := groups["category_id"].nunique() > 1).any():
         raise ValueError(f"{source(table)}: observation {several.idxmax()} has images of several classes; it cannot be "
@@ -121,16 +130,28 @@ def class_or_unknown(X_train: ArrayLike, y_train: ArrayLike, X: ArrayLike, share
     share one covariance of unit features about their means, shrunk as Ledoit and Wolf advise; the published amount of
     shrinkage is not known.
 
-    Raises ValueError for a share outside 0..1, or as :func:`~phoebi_lib.siblings.bioeval.simpleshot.simpleshot`.
+    Raises ValueError for a share outside 0..1, labels other than whole numbers of at least 0, another number of labels
+    or features, no class with two different images, or as :func:`~phoebi_lib.siblings.bioeval.simpleshot.simpleshot`.
     """
     check_number("class_or_unknown", "share", share, 0, 1)
-    train, rows = unit(X_train), unit(X)
-    _, codes = np.unique(y_train, return_inverse=True)
+    train, rows, y = unit(X_train), unit(X), row_labels(X_train, y_train)
+    if rows.shape[1] != train.shape[1]:
+        raise ValueError(f"class_or_unknown: X has {rows.shape[1]} features; expected the {train.shape[1]} of training")
+    _, first, codes = np.unique(y, return_index=True, return_inverse=True)
+    if np.abs(train - train[first][codes]).max() < 1e-12:
+        raise ValueError(f"class_or_unknown needs a class with two different images: among {len(train)} in "
+                         f"{len(first)} classes no spread is known")  # fmt: skip
     means = class_means(train, codes, codes.max() + 1)
     values, vectors = np.linalg.eigh(LedoitWolf(assume_centered=True).fit(train - means[codes]).precision_)
     # in these coordinates the Mahalanobis distance is the Euclidean one
     whiten = vectors * np.sqrt(values.clip(0))
-    limit = np.quantile(np.sqrt(nearest(train @ whiten, means @ whiten)[1]), share)
+
+    def distance(block: np.ndarray) -> np.ndarray:
+        # of differences: an expanded square cancels where classes are narrow
+        index = cdist(block @ whiten, means @ whiten).argmin(axis=1)
+        return np.linalg.norm((block - means[index]) @ whiten, axis=1)
+
+    near, asked = (np.concatenate([distance(X[i : i + 4096]) for i in range(0, len(X), 4096)]) for X in (train, rows))
     # a training row is not rejected for what rounding adds to its distance
-    far = np.sqrt(nearest(rows @ whiten, means @ whiten)[1]) > limit * (1 + 1e-9)
-    return np.where(far, UNKNOWN, simpleshot(train, y_train, rows))
+    far = asked > np.quantile(near, share) * (1 + 1e-9)
+    return np.where(far, UNKNOWN, simpleshot(train, y, rows))

@@ -90,7 +90,7 @@ def read_table(path: str | Path, key: str = "filename") -> pd.DataFrame:
     Raises FileNotFoundError; ValueError as :func:`~.tables.read_csv` and :func:`~.tables.keyed`, and for an image
     without ``observationID``.
     """
-    table = keyed(read_csv(path, text=False), path, key, ["observationID"])
+    table = keyed(read_csv(path, text=[key]), path, key, ["observationID"])
     table.attrs["file"] = str(path)
     return table
 
@@ -105,12 +105,12 @@ def column(table: pd.DataFrame, name: str) -> pd.Series:
     return require(table, [name], source(table))[name]
 
 
-def labels(table: pd.DataFrame) -> np.ndarray:
+def labels(table: pd.DataFrame, name: str = "category_id") -> np.ndarray:
     """Return ``category_id`` as int64 (N,); -1 is unknown. Raises ValueError if it is missing or no whole number."""
-    given = require(table, ["category_id"], f"{source(table)}: nothing can be scored")["category_id"]
+    given = require(table, [name], f"{source(table)}: nothing can be scored")[name]
     ids = pd.to_numeric(given, errors="coerce")
     if (bad := ~((ids % 1 == 0) & (ids >= UNKNOWN) & (ids < 2**53)).to_numpy()).any():
-        raise ValueError(f"{source(table)}: category_id must be a whole number of at least -1; data row "
+        raise ValueError(f"{source(table)}: {name} must be a whole number of at least -1; data row "
                          f"{bad.argmax() + 1} is not, {given.iloc[bad.argmax()]}")  # fmt: skip
     return ids.to_numpy(np.int64)
 
@@ -181,13 +181,18 @@ def image_files(root: str | Path, table: pd.DataFrame, subset: str, split: str, 
 
 
 def on_disk(folder: Path, names: Sequence[str]) -> list[str]:
-    """Return each name as it is spelt below ``folder``, found without regard to case. Raises as :func:`image_files`."""
+    """Return each name as it is spelt below ``folder``, found without regard to case. Raises as :func:`image_files`,
+    and ValueError for two names of one file.
+    """
     found = respelt(names, (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()))
+    taken: dict[str, str] = {}
     for name, fits in zip(names, found, strict=True):
         if not fits:
             raise FileNotFoundError(f"{folder / name}: no such picture; download this split at this size")
         if len(fits) > 1:
             raise ValueError(f"{folder}: {name!r} fits {', '.join(sorted(fits))}; keep one of them")
+        if (other := taken.setdefault(fits[0], name)) != name:
+            raise ValueError(f"{folder / fits[0]}: the picture of both {other!r} and {name!r}; expected one for each")
     return [fits[0] for fits in found]
 
 

@@ -10,20 +10,35 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import f1_score, roc_curve
 
-from phoebi_lib.decoders.checks import check_choice
+from phoebi_lib.decoders.checks import check_choice, check_number
 from phoebi_lib.metrics import aupr, auroc, fpr_at_tpr
 from phoebi_lib.siblings.fungitastic.layout import UNKNOWN
 
 
 def ids(*arrays: ArrayLike) -> list[np.ndarray]:
     """Return labels or answers, each (N,), as int64. Raises ValueError for other shapes, no image or part numbers."""
-    arrays = [np.asarray(values, dtype=np.float64) for values in arrays]
+    whole = "labels and answers must be whole numbers below 2**53, -1 for unknown"
+    try:
+        # text has no sum, where its conversion would take "1" for 1
+        arrays = [np.asarray(np.asarray(values) + 0.0, dtype=np.float64) for values in arrays]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{whole}; found {str(arrays):.80}") from error
     shapes = {values.shape for values in arrays}
     if len(shapes) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
         raise ValueError(f"expected labels and answers (N,), at least one; got {', '.join(map(str, shapes))}")
-    if not all(np.isfinite(values).all() and (values % 1 == 0).all() for values in arrays):
-        raise ValueError("labels and answers must be whole numbers, -1 for unknown")
+    for values in arrays:
+        if (bad := ~(np.abs(values) < 2**53) | (values != np.floor(values))).any():
+            raise ValueError(f"{whole}; found {values[bad][0]}")
     return [values.astype(np.int64) for values in arrays]
+
+
+def row_labels(X: ArrayLike, y: ArrayLike, n_classes: float = np.inf) -> np.ndarray:
+    """Return the training label 0..C-1 of each row of ``X``, int64 (N,). Raises ValueError for another, or as `ids`."""
+    (y,) = ids(y)
+    if len(y) != len(X) or y.min() < 0 or y.max() >= n_classes:
+        raise ValueError(f"expected training labels 0..{n_classes - 1}, got {y.min()}..{y.max()}, "
+                         f"{len(y)} for {len(X)} rows")  # fmt: skip
+    return y
 
 
 def top_k(scores: ArrayLike, y: ArrayLike, k: int) -> tuple[float, int]:
@@ -33,11 +48,13 @@ def top_k(scores: ArrayLike, y: ArrayLike, k: int) -> tuple[float, int]:
         scores: (N, C), finite; among equal scores the lower class comes first.
         y: (N,) labels.
 
-    Raises ValueError for shapes that do not fit, scores that are not finite, ``k`` below 1, or as :func:`ids`.
+    Raises ValueError for shapes that do not fit, scores that are not finite, ``k`` that is no whole number of
+    at least 1, or as :func:`ids`.
     """
+    check_number("top_k", "k", k, 1, integer=True)
     scores, (y,) = np.asarray(scores, dtype=np.float64), ids(y)
-    if scores.ndim != 2 or len(scores) != len(y) or not np.isfinite(scores).all() or k < 1:
-        raise ValueError(f"top_k needs finite scores (N, C), labels (N,), k >= 1: {scores.shape}, {y.shape}, {k}")
+    if scores.ndim != 2 or len(scores) != len(y) or not np.isfinite(scores).all():
+        raise ValueError(f"top_k needs finite scores (N, C) and labels (N,): {scores.shape}, {y.shape}")
     k = min(k, scores.shape[1])
     best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return float((best == y[:, None]).any(axis=1).mean()), k

@@ -129,6 +129,8 @@ def decode(rle: Sequence[int], width: int, height: int, over: str | None = None)
 
 def encode(mask: np.ndarray, *, frame: bool = False) -> list[int]:
     """Return the run lengths of a mask that is not empty, over its bounding box or over the whole ``frame``."""
+    if not mask.any():
+        raise ValueError(f"encode needs a mask with a pixel; of {mask.shape} none is set")
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     left, top, right, bottom = columns[0], rows[0], columns[-1], rows[-1]
     pixels = (mask if frame else mask[top : bottom + 1, left : right + 1]).ravel()
@@ -139,6 +141,8 @@ def encode(mask: np.ndarray, *, frame: bool = False) -> list[int]:
 def merged(parts: Parts, variant: str = "ours") -> np.ndarray:
     """Return the fruiting body: the union of all parts (``ours``), or the last row (``reference_code``)."""
     check_choice("merged", "variant", variant, ("ours", "reference_code"))
+    if not parts:
+        raise ValueError("merged needs a part, got none")
     return parts[-1][1] if variant == "reference_code" else np.any([mask for _, mask in parts], axis=0)
 
 

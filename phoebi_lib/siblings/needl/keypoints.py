@@ -16,6 +16,7 @@ from scipy import ndimage
 from scipy.spatial.distance import cdist
 from torch import nn
 
+from phoebi_lib.decoders.checks import check_choice, check_number
 from phoebi_lib.decoders.training import minimise, seeds
 from phoebi_lib.metrics import per_class_auroc
 from phoebi_lib.siblings.needl.layout import CLASSES, COLUMNS, SIZE
@@ -26,13 +27,14 @@ SIGMA, RADIUS = 6.0, 18
 def targets(truth: pd.DataFrame, tiles: list[str], size: int = SIZE) -> tuple[torch.Tensor, torch.Tensor]:
     """Return heat maps float32 in 0..1 and foreground discs bool, both (tiles, 2 classes, size, size).
 
-    Where Gaussians of one class overlap the larger counts.
+    Where Gaussians of one class overlap the larger counts. Raises ValueError for another class.
     """
     heat = np.zeros((len(tiles), len(CLASSES), size, size), dtype=np.float32)
     inside = np.zeros(heat.shape, dtype=bool)
     rows, columns = np.mgrid[:size, :size]
     pixels = np.column_stack([columns.ravel(), rows.ravel()])
     for (tile, name), part in truth[truth["tile_id"].isin(tiles)].groupby(["tile_id", "class"]):
+        check_choice(tile, "class", name, CLASSES)
         at = tiles.index(tile), CLASSES.index(name)
         square = cdist(pixels, part[["x", "y"]], "sqeuclidean").min(axis=1).reshape(size, size)
         heat[at], inside[at] = np.exp(-square / (2 * SIGMA**2)), square <= RADIUS**2
@@ -46,7 +48,9 @@ def hybrid_loss(
 
     All are (B, classes, H, W); each class has its three terms over the whole batch, and the classes are summed. A class
     without a point in the batch has no foreground term. The share is of the batch's background pixels, at least one.
+    Raises ValueError for a share outside 0..1.
     """
+    check_number("hybrid_loss", "hardest", hardest, 0, 1)
     total = heat.new_zeros(())
     for error, positive in zip(((heat - target) ** 2).unbind(1), inside.unbind(1), strict=True):
         negative = error[~positive]
@@ -78,11 +82,13 @@ def train(
         validate_every: epochs between two looks at val; the last epoch is always looked at.
         seed: of the order of the tiles.
 
-    Returns one row per look: ``epoch, loss, auroc_sum``. Raises ValueError for no training tile or epoch, val tiles
-    without any point or with heat maps that are not finite, FloatingPointError for a loss that is not finite.
+    Returns one row per look: ``epoch, loss, auroc_sum``. Raises ValueError for no training tile, epoch or look, val
+    tiles without any point or with heat maps that are not finite, FloatingPointError for a loss that is not finite.
     """
-    if not len(inputs) or epochs < 1:
-        raise ValueError(f"no training tiles, or no epoch: {len(inputs)}, {epochs}")
+    for name, number in (("epochs", epochs), ("validate_every", validate_every)):
+        check_number("train", name, number, 1, integer=True)
+    if not len(inputs):
+        raise ValueError("no training tiles; expected one at least")
     if not validation[1].any():
         raise ValueError("no point on the val tiles: the weights cannot be chosen; give val tiles with annotations")
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)

@@ -11,6 +11,7 @@ or as a table, ``.csv``: columns ``file_name, class, score`` with ``x, y`` or ``
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -107,8 +108,8 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
     Raises:
         FileNotFoundError: no annotations, no split file, or one of the three annotation files of a folder missing.
         ValueError: a file that is not in the layout, a name that leaves ``images/``, a tile listed twice, in two
-            splits or in one kind of file only, a class or split of another name, an image that is not 256 x 256 px,
-            or annotations as :func:`check` refuses them.
+            splits or in one kind of file only, a class or split of another name, an image that cannot be read or is
+            not 256 x 256 px, annotations as :func:`check` refuses them, or a ``needle_pattern`` without a group.
     """
     root, annotations, mentions = Path(root), [], []
     kinds = [kind for kind in KINDS if (root / "annotations" / kind).is_dir()]
@@ -129,15 +130,22 @@ def load(root: str | Path, *, needle_pattern: str = r"needle[_-]?([A-Za-z0-9]+)"
         found = mentions[mentions["tile_id"] == wrong.idxmax()].fillna("")
         raise ValueError(f"{root}: {wrong.idxmax()} stands in {', '.join(found['file'] + ' ' + found['split'])}; "
                          f"expected it once in {', '.join(kinds)} and splits, with one split")  # fmt: skip
-    parsed = tiles["tile_id"].str.extract(needle_pattern).iloc[:, 0].fillna("")
+    try:
+        parsed = tiles["tile_id"].str.extract(needle_pattern).iloc[:, 0].fillna("")
+    except (re.error, TypeError, ValueError) as error:
+        raise ValueError(f"needle_pattern {needle_pattern!r}: {error}; expected a pattern with a group") from error
     needle = tiles["needle_id"].where(tiles["needle_id"] != "", parsed)
     tiles = tiles.assign(
         path="images/" + tiles["tile_id"], needle_id=needle, split=tiles["tile_id"].map(by_tile["first"])
     )
     for path in (root / name for name in tiles["path"] if (root / name).is_file()):
-        with Image.open(path) as picture:
-            if picture.size != (SIZE, SIZE):
-                raise ValueError(f"{path} has {picture.size} px; expected tiles of {SIZE} x {SIZE} px")
+        try:
+            with Image.open(path) as picture:
+                size = picture.size
+        except Exception as error:  # readers of foreign bytes raise nearly anything
+            raise ValueError(f"{path}: not a readable picture ({error}); copy or export it again") from error
+        if size != (SIZE, SIZE):
+            raise ValueError(f"{path} has {size} px; expected tiles of {SIZE} x {SIZE} px")
     columns = ["tile_id", "path", "source", "sampling", "split", "needle_id"]
     return Needl(root, tiles[columns], pd.concat(annotations, ignore_index=True))
 
@@ -204,7 +212,7 @@ def _read_coco(path: Path) -> tuple[list[str], dict[str, str], pd.DataFrame]:
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a readable JSON file ({error}); write it again") from error
 
 
@@ -234,7 +242,9 @@ def _rows(entries: pd.DataFrame, ids: dict[str, str], key: str, source: Path) ->
     table = pd.DataFrame(entries[key].tolist(), columns=LISTS[key], dtype=float)
     for column, field in (("tile_id", "image_id"), ("class", "category_id")):
         table[column] = [ids.get(written, written) for written in _written(field, entries[field])]
-    table["score"] = [cell if isinstance(cell, int | float) else np.nan for cell in entries["score"]]
+    # a whole number that no float can hold counts as infinite
+    scores = [cell if isinstance(cell, int | float) else np.nan for cell in entries["score"]]
+    table["score"] = [np.inf if isinstance(cell, int) and abs(cell) >= 2**1023 else cell for cell in scores]
     return table.reindex(columns=COLUMNS)
 
 

@@ -19,11 +19,13 @@ def cut_tiles(picture: np.ndarray, px_per_mm: float) -> tuple[np.ndarray, np.nda
     The capture is rescaled to 360 px/mm (bilinear, antialiased) and cut from (0, 0) without overlap, row by row; what
     is left at the right and at the bottom is dropped. The paper prints the scale and the size; the rest is ours.
 
-    Raises ValueError for another kind of array, a scale that is not positive, and a capture smaller than one tile.
+    Raises ValueError for another kind of array, a scale that is not positive or makes more than 2^31 px, and a capture
+    smaller than one tile.
     """
     if picture.ndim != 3 or len(picture) != 3 or picture.dtype != np.uint8:
         raise ValueError(f"a capture is uint8 (3, H, W), got {picture.dtype} {picture.shape}")
-    check_number("a capture", "px_per_mm", px_per_mm, 0, strict=True)
+    lowest = SCALE * (picture[0].size / 2**31) ** 0.5
+    check_number("a capture", "px_per_mm, for 2^31 px at most after rescaling,", px_per_mm, lowest, strict=True)
     width, height = (round(side * SCALE / px_per_mm) for side in (picture.shape[2], picture.shape[1]))
     if min(width, height) < SIZE:
         raise ValueError(f"at {SCALE:g} px/mm the capture has {width} x {height} px, less than a tile of {SIZE} px")
