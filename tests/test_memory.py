@@ -21,7 +21,7 @@ def faults():
         del arrays
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 before = faults()
-print(keep_freed_blocks(), faults() < before / 5)
+print(keep_freed_blocks(), faults() < before / 5 if before else "uncounted")
 """
 
 
@@ -33,7 +33,11 @@ def answers(**variables):
 
 @glibc
 def test_freed_blocks_are_used_again():
-    assert answers() == ["True", "True"]
+    kept, fewer = answers()
+    assert kept == "True"
+    if fewer == "uncounted":
+        pytest.skip("this system does not count page faults")
+    assert fewer == "True"
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
