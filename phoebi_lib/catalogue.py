@@ -99,7 +99,8 @@ def parse_combination(name: str, codes: Sequence[str] = CODES) -> tuple[str, ...
     if unknown:
         raise ValueError(
             f"combination folder {name!r}: unknown species code {', '.join(map(repr, unknown))}; {known}. "
-            "Rename the folder, or pass codes= with your own species in class order."
+            'Rename the folder, or name your own species: codes= in Python, or {"codes": [...]} in the data set\'s '
+            "dataset.json. Pictures without labels lie side by side, not in sub-folders."
         )
     if len(set(tokens)) != len(tokens):
         raise ValueError(f"combination folder {name!r} names a species twice; each code may occur once")

@@ -9,15 +9,6 @@ import click
 
 from phoebi_lib import __version__, workspace
 
-#: What an error advises to do in Python, and what can be done instead where a command ends in it.
-_INSTEAD = {
-    "Rename the folder, or pass codes= with your own species in class order.":
-        'Rename the folder, list your own codes in dataset.json of the data set\'s folder ({"codes": ["ec", ...]}), or '
-        "put pictures without labels side by side, not in sub-folders.",
-    "use a larger picture or a smaller tile_size":
-        "use a larger picture, or embed in Python with FrontEnd(tile_size=...), see the README",
-}  # fmt: skip
-
 
 class _Friendly(click.Group):
     """A group whose commands end in one clear line, not a traceback, where the fault is in what was asked."""
@@ -34,8 +25,6 @@ class _Friendly(click.Group):
                 raise
             expected = isinstance(error, (ValueError, OSError, RuntimeError, ImportError)) and str(error)
             text = str(error) if expected else f"{type(error).__name__}: {error} (phoebi --debug ... shows where)"
-            for advice, instead in _INSTEAD.items():
-                text = text.replace(advice, instead)
             raise click.ClickException(text) from error
 
 

@@ -225,7 +225,7 @@ class FrontEnd:
         if min(height, width) < self.tile_size:
             raise ValueError(
                 f"a frame of {width} x {height} px is smaller than one tile of {self.tile_size} x {self.tile_size} px; "
-                "use a larger picture or a smaller tile_size"
+                "use a larger picture, or in Python FrontEnd(tile_size=...)"
             )
 
 

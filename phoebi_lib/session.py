@@ -70,10 +70,7 @@ class Run:
 
     @cached_property
     def _load_encoder(self) -> Callable[..., Encoder]:
-        from phoebi_lib.encoders import load_encoder
-
-        # a page may embed dozens of pools; no more than one encoder is kept, as a large one fills gigabytes
-        return lru_cache(maxsize=1)(partial(load_encoder, self.encoder))
+        return encoder_loader(self.encoder)
 
     def open_pool(self) -> Pool:
         """Return the feature pool of the images; it is filled first where it is missing or unfinished."""
@@ -106,6 +103,16 @@ class Run:
         from phoebi_lib.report import banner
 
         return banner(self)
+
+
+def encoder_loader(name: str) -> Callable[..., Encoder]:
+    """Return ``load_encoder`` for one name; it keeps what it loaded last, as a page may embed dozens of pools with it.
+
+    No more than one is kept: a large encoder fills gigabytes.
+    """
+    from phoebi_lib.encoders import load_encoder
+
+    return lru_cache(maxsize=1)(partial(load_encoder, name))
 
 
 def start(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phoebi_lib import parameters, workspace
+from phoebi_lib import parameters, session, workspace
 from phoebi_lib.encoder_records import get_record
 from phoebi_lib.siblings.fixtures import STATEMENT, fixture
 from phoebi_lib.siblings.printed import BENCHMARKS
@@ -46,10 +46,7 @@ class SiblingRun:
 
     @cached_property
     def _load_encoder(self) -> Callable[..., Encoder]:
-        from phoebi_lib.encoders import load_encoder
-
-        # as in session.Run: the last one is kept
-        return lru_cache(maxsize=1)(partial(load_encoder, self.encoder))
+        return session.encoder_loader(self.encoder)
 
     def load_encoder(self, img_size: int = 224) -> Encoder:
         """Return this run's encoder for pictures squeezed to ``img_size`` px a side."""
